@@ -6,14 +6,17 @@
 mod annotations;
 #[path = "../../operator/tests/corpus/annotation_texts.rs"]
 mod entry;
-#[path = "../../operator/src/inject/names.rs"]
+#[path = "../../operator/src/names.rs"]
 #[allow(dead_code)]
-mod inject;
+mod names;
 #[path = "../../operator/src/overrides.rs"]
 #[allow(dead_code)]
 mod overrides;
-#[path = "../../operator/src/resource/size.rs"]
+#[path = "../../operator/src/problem.rs"]
 #[allow(dead_code)]
-mod resource;
+mod problem;
+#[path = "../../operator/src/size.rs"]
+#[allow(dead_code)]
+mod size;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| entry::annotations(data));

@@ -3,156 +3,22 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use crate::inject::{COLLECTOR_ANNOTATION, INJECT_ANNOTATION};
-use crate::overrides::{Multicast, Overrides, knob};
 use packrat_api::knobs;
 
-/// Annotation with `enabled` or `disabled`, on a Service or on a Namespace for all of its Services.
-pub const ASSIST_ANNOTATION: &str = "packrat.dev/assist";
-/// Annotation with the EdgeGateway, `name` or `namespace/name`.
-pub const GATEWAY_ANNOTATION: &str = "packrat.dev/gateway";
-/// Annotation with ports of the Service, for UDP, or for TCP if connections end at the gateway:
-/// names or numbers, each with the gateway's port in front if it differs.
-pub const PORT_ANNOTATION: &str = "packrat.dev/port";
-/// Annotation that makes the Service's UDP port one live stream for all subscribers: the address at
-/// which it arrives at the gateway, and after a comma the group that it is sent to, if there is
-/// one.
-pub const MULTICAST_ANNOTATION: &str = "packrat.dev/multicast";
-/// Annotation for TCP connections to the gateway's port of the same number: `passthrough`,
-/// `proxy-protocol`, or `off`.
-pub const TCP_ANNOTATION: &str = "packrat.dev/tcp";
-/// Annotation with the work of the gateway for the Service: `assist`, or `terminate`.
-pub const MODE_ANNOTATION: &str = "packrat.dev/mode";
-/// Annotation with the Secret that has the certificate of a Service whose connections end at the
-/// gateway.
-pub const CERTIFICATE_ANNOTATION: &str = "packrat.dev/certificate";
-/// The Secret with the configuration by which connection IDs of the Service's servers name them.
-pub const QUIC_LB: &str = "packrat.dev/quic-lb";
-/// Prefix of the names of overrides.
-pub const CONFIG_PREFIX: &str = "packrat.dev/config.";
-/// Prefix of all annotations of Packrat.
-pub const ANNOTATION_PREFIX: &str = "packrat.dev/";
-/// Annotations that people write, and the objects that they are for: the table in
-/// operator/README.md.
-pub const WRITTEN_ANNOTATIONS: [(&str, &str); 11] = [
-    (ASSIST_ANNOTATION, "Service, Namespace"),
-    (GATEWAY_ANNOTATION, "Service, Namespace"),
-    (PORT_ANNOTATION, "Service"),
-    (TCP_ANNOTATION, "Service, UDPRoute"),
-    (MODE_ANNOTATION, "Service"),
-    (CERTIFICATE_ANNOTATION, "Service"),
-    (QUIC_LB, "Service, UDPRoute"),
-    (MULTICAST_ANNOTATION, "Service"),
-    ("packrat.dev/config.NAME", "Service, Namespace"),
-    (INJECT_ANNOTATION, "Pod template"),
-    (COLLECTOR_ANNOTATION, "Pod template"),
-];
+use crate::names::{
+    ANNOTATION_PREFIX, ASSIST_ANNOTATION, CERTIFICATE_ANNOTATION, CONFIG_PREFIX,
+    GATEWAY_ANNOTATION, INJECT_ANNOTATION, MODE_ANNOTATION, MULTICAST_ANNOTATION, PORT_ANNOTATION,
+    QUIC_LB, TCP_ANNOTATION,
+};
+use crate::overrides::{Multicast, Overrides, knob};
+use crate::problem::{Problem, Reason};
+
 /// Name of the EdgeGateway that applies by default.
 pub const DEFAULT_GATEWAY: &str = "default";
-
-/// Fault of an object; the message describes it, and the text to write instead.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Problem {
-    /// One word in CamelCase, for machines.
-    pub reason: Reason,
-    /// A sentence.
-    pub message: String,
-}
-
-/// Kinds of problems; their names are the reasons of Events and conditions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Reason {
-    /// An annotation has a value that is not understood.
-    InvalidAnnotation,
-    /// An annotation that does not exist, or is of no use on this kind of object.
-    UnknownAnnotation,
-    /// The EdgeGateway does not exist.
-    GatewayNotFound,
-    /// The EdgeGateway does not take routes of this namespace.
-    NotAllowed,
-    /// The Service has no such port, or no UDP port.
-    NoSuchPort,
-    /// Another Service has the port of the gateway.
-    PortConflict,
-    /// An annotation asks for more than the EdgeGateway allows.
-    AboveLimit,
-    /// An address is not forwarded to.
-    EndpointRefused,
-    /// The Service has no endpoint.
-    NoEndpoints,
-    /// There is no certificate for connections that end at the gateway.
-    NoCertificate,
-    /// Connection IDs name no server.
-    NoServerIds,
-    /// A Pod has no sidecar although it asks for one.
-    NotInjected,
-    /// The operator's installer does not allow the setting.
-    NotPermitted,
-    /// The object belongs to another operator.
-    OtherOperator,
-    /// The API server has refused an object of an EdgeGateway.
-    ApplyFailed,
-    /// A gateway has refused its configuration.
-    Refused,
-    /// A gateway is not connected to the operator.
-    NotConnected,
-    /// The API server has the resource definitions of an older version.
-    DefinitionOutdated,
-    /// Assistance of a route has stopped by itself: assisted sessions were slower.
-    AssistanceStopped,
-    /// A Service's port has another number, and the gateway's port stays as it is.
-    PortKept,
-}
-
-impl Reason {
-    /// Name of the reason in Events and conditions.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::InvalidAnnotation => "InvalidAnnotation",
-            Self::UnknownAnnotation => "UnknownAnnotation",
-            Self::GatewayNotFound => "GatewayNotFound",
-            Self::NotAllowed => "NotAllowed",
-            Self::NoSuchPort => "NoSuchPort",
-            Self::PortConflict => "PortConflict",
-            Self::AboveLimit => "AboveLimit",
-            Self::EndpointRefused => "EndpointRefused",
-            Self::NoEndpoints => "NoEndpoints",
-            Self::NoCertificate => "NoCertificate",
-            Self::NoServerIds => "NoServerIds",
-            Self::NotInjected => "NotInjected",
-            Self::NotPermitted => "NotPermitted",
-            Self::OtherOperator => "OtherOperator",
-            Self::ApplyFailed => "ApplyFailed",
-            Self::Refused => "Refused",
-            Self::NotConnected => "NotConnected",
-            Self::DefinitionOutdated => "DefinitionOutdated",
-            Self::AssistanceStopped => "AssistanceStopped",
-            Self::PortKept => "PortKept",
-        }
-    }
-}
-
-/// A namespace and a name.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ObjectKey {
-    /// Namespace.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-}
-
-impl ObjectKey {
-    /// A key.
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
-    }
-}
-
-impl std::fmt::Display for ObjectKey {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "{}/{}", self.namespace, self.name)
-    }
-}
+/// The text to write instead of ports that are not understood.
+const PORT_REMEDY: &str = "write names or numbers of the Service's ports, separated by commas, each with the gateway's port and a colon in front where it is another one, for example 443:quic";
+/// The text to write instead of a live stream that is not understood.
+const MULTICAST_REMEDY: &str = "write address:port where the stream arrives, a multicast group or 0.0.0.0, and after a comma the group that it is sent to, if there is one, for example 239.1.2.3:5004,239.9.9.9:5006; the port is served without it meanwhile";
 
 /// A port of a Service, and the port at which the gateway listens for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -268,24 +134,42 @@ impl Annotations {
             GATEWAY_ANNOTATION => {
                 let gateway = read_gateway(value);
                 if gateway.is_err() {
-                    self.invalid(name, value, "write the name of an EdgeGateway, or namespace/name");
-                }
-                self.gateway = Some(gateway);
-            }
-            PORT_ANNOTATION | MULTICAST_ANNOTATION | TCP_ANNOTATION | MODE_ANNOTATION | CERTIFICATE_ANNOTATION | QUIC_LB if carrier == Carrier::Namespace => {
-                self.problem(
-                    Reason::UnknownAnnotation,
-                    format!("{name} has no effect on a Namespace; put it on the Service"),
-                );
-            }
-            PORT_ANNOTATION => {
-                let ports: Result<Vec<_>, _> = value.split(',').map(|part| read_port(part.trim())).collect();
-                if ports.is_err() {
                     self.invalid(
                         name,
                         value,
-                        "write names or numbers of the Service's ports, separated by commas, each with the gateway's port and a colon in front where it is another one, for example 443:quic",
+                        "write the name of an EdgeGateway, or namespace/name",
                     );
+                }
+                self.gateway = Some(gateway);
+            }
+            PORT_ANNOTATION
+            | MULTICAST_ANNOTATION
+            | TCP_ANNOTATION
+            | MODE_ANNOTATION
+            | CERTIFICATE_ANNOTATION
+            | QUIC_LB => match carrier {
+                Carrier::Service => self.read_of_service(name, value),
+                Carrier::Namespace => self.problem(
+                    Reason::UnknownAnnotation,
+                    format!("{name} has no effect on a Namespace; put it on the Service"),
+                ),
+            },
+            _ => match name.strip_prefix(CONFIG_PREFIX) {
+                Some(setting) => self.read_setting(name, setting, value),
+                None if reserved(name) => {}
+                None => self.problem(Reason::UnknownAnnotation, unknown(name)),
+            },
+        }
+    }
+
+    /// Reads an annotation that only Services have.
+    fn read_of_service(&mut self, name: &str, value: &str) {
+        match name {
+            PORT_ANNOTATION => {
+                let ports: Result<Vec<_>, _> =
+                    value.split(',').map(|part| read_port(part.trim())).collect();
+                if ports.is_err() {
+                    self.invalid(name, value, PORT_REMEDY);
                 }
                 self.ports = Some(ports);
             }
@@ -298,7 +182,11 @@ impl Annotations {
                     "assist" => Ok(Mode::Assist),
                     "terminate" => Ok(Mode::Terminate),
                     _ => {
-                        self.invalid(name, value, "write assist or terminate; the port is not served meanwhile");
+                        self.invalid(
+                            name,
+                            value,
+                            "write assist or terminate; the port is not served meanwhile",
+                        );
                         Err(())
                     }
                 });
@@ -310,22 +198,9 @@ impl Annotations {
             QUIC_LB => self.quic_lb = Some(value.to_owned()),
             MULTICAST_ANNOTATION => match Multicast::read(value) {
                 Some(multicast) => self.overrides.multicast = Some(multicast),
-                None => self.invalid(
-                    name,
-                    value,
-                    "write address:port where the stream arrives, a multicast group or 0.0.0.0, and after a comma the group that it is sent to, if there is one, for example 239.1.2.3:5004,239.9.9.9:5006; the port is served without it meanwhile",
-                ),
+                None => self.invalid(name, value, MULTICAST_REMEDY),
             },
-            _ => match name.strip_prefix(CONFIG_PREFIX) {
-                Some(setting) => self.read_setting(name, setting, value),
-                None if reserved(name) => {}
-                None => self.problem(
-                    Reason::UnknownAnnotation,
-                    format!(
-                        "{name} does not exist; there are {ASSIST_ANNOTATION}, {GATEWAY_ANNOTATION}, {PORT_ANNOTATION}, {TCP_ANNOTATION}, {MODE_ANNOTATION}, {CERTIFICATE_ANNOTATION}, {QUIC_LB}, {MULTICAST_ANNOTATION} and {CONFIG_PREFIX}*"
-                    ),
-                ),
-            },
+            _ => {}
         }
     }
 
@@ -359,6 +234,13 @@ impl Annotations {
     fn problem(&mut self, reason: Reason, message: String) {
         self.problems.push(Problem { reason, message });
     }
+}
+
+/// The message about an annotation of ours that does not exist.
+fn unknown(name: &str) -> String {
+    format!(
+        "{name} does not exist; there are {ASSIST_ANNOTATION}, {GATEWAY_ANNOTATION}, {PORT_ANNOTATION}, {TCP_ANNOTATION}, {MODE_ANNOTATION}, {CERTIFICATE_ANNOTATION}, {QUIC_LB}, {MULTICAST_ANNOTATION} and {CONFIG_PREFIX}*"
+    )
 }
 
 /// True if an annotation of ours is for other objects and does no harm on this one.

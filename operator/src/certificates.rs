@@ -11,7 +11,7 @@ use rcgen::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::annotations::ObjectKey;
+use crate::object_key::ObjectKey;
 use crate::rotation::{Rotation, Schedule};
 
 /// Seconds of a day.

@@ -1,6 +1,7 @@
 //! The operator: turns annotated Services into routes of Envoy gateways at the cluster's edge.
 //!
-//! The decisions are pure and tested without a cluster: [`annotations`], [`index`] (Services,
+//! The decisions are pure and tested without a cluster: [`annotations`], [`model`] (the fields of objects
+//! that matter), [`index`] (Services,
 //! EndpointSlices, Namespaces and EdgeGateways to the listeners of each gateway), [`gateway_api`]
 //! (Gateways and UDPRoutes to EdgeGateways and their listeners), [`xds`] (listeners to Envoy's
 //! resources, and the state of a delta stream), [`certificates`], [`policy`], [`recent`] (versions
@@ -14,22 +15,24 @@
 pub mod annotations;
 pub mod certificates;
 pub mod drain;
+pub mod envoy;
 pub mod gateway_api;
 pub mod index;
 pub mod inject;
 pub mod keys;
 mod message;
+pub mod model;
+pub mod names;
+pub mod object_key;
 pub mod overrides;
 pub mod policy;
+pub mod problem;
 pub mod recent;
 pub mod resource;
 pub mod rotation;
 pub mod shell;
+mod size;
 pub mod start;
 pub mod status;
 pub mod workload;
 pub mod xds;
-
-/// The name under which the operator applies its fields (server-side apply), and the value of
-/// `app.kubernetes.io/managed-by` on what it creates.
-pub const FIELD_MANAGER: &str = "packrat-operator";

@@ -9,7 +9,7 @@ use packrat_api::route::{RouteConfig, StreamRoute, share_of_million, share_of_pe
 use packrat_api::sender::SenderKind;
 use packrat_api::token::TokenPolicy;
 
-use crate::resource::parse_size;
+use crate::size::parse_size;
 
 /// A live stream with many receivers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use packrat_api::knobs::{ClusterValues, Knob, in_cluster};
 use packrat_api::route::RouteConfig;
-use packrat_operator::annotations::{Annotations, CONFIG_PREFIX, Carrier, WRITTEN_ANNOTATIONS};
+use packrat_operator::annotations::{Annotations, Carrier};
+use packrat_operator::names::{CONFIG_PREFIX, WRITTEN_ANNOTATIONS};
 use packrat_operator::resource::{EdgeGateway, EdgeGatewaySpec, PackratPolicy, PolicySettings};
 use serde_json::{Map, Value, json};
 

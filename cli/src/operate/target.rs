@@ -9,7 +9,7 @@ use packrat_api::status::{ComparisonStatus, Stage};
 use packrat_figures::Figures;
 use packrat_figures::comparison::Comparison;
 use packrat_operator::resource::EdgeGateway;
-use packrat_operator::workload::METRICS_PORT;
+use packrat_operator::envoy::METRICS_PORT;
 use url::Url;
 
 use super::cluster::{Cluster, ClusterOptions, Place, is_ready};

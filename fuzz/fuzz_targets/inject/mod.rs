@@ -5,11 +5,8 @@
 mod admission;
 #[path = "../../../operator/src/inject/envoy.rs"]
 mod envoy;
-#[path = "../../../operator/src/inject/names.rs"]
-mod names;
 #[path = "../../../operator/src/inject/pod.rs"]
 mod pod;
 
 pub use admission::review;
-pub use names::{COLLECTOR_ANNOTATION, CONTAINER_NAME, INJECT_ANNOTATION, SIDECAR_LABEL};
 pub use pod::{Sidecar, inject_pod};

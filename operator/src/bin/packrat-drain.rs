@@ -7,12 +7,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use packrat_operator::workload::ADMIN_SOCKET;
+use packrat_operator::envoy::ADMIN_SOCKET;
 
 /// Drain a gateway: return when it has no session left, or after some seconds
 #[derive(Debug, Parser)]
 #[command(name = "packrat-drain", version, about)]
-struct Options {
+struct DrainOptions {
     /// The Unix socket of Envoy's administration interface
     #[arg(long, default_value = ADMIN_SOCKET)]
     admin: PathBuf,
@@ -22,7 +22,7 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    let options = Options::parse();
+    let options = DrainOptions::parse();
     match packrat_operator::drain::drain(&options.admin, Duration::from_secs(options.seconds)) {
         Ok(_) => ExitCode::SUCCESS,
         Err(error) => {

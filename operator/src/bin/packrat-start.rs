@@ -7,13 +7,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
+use packrat_operator::envoy::{ADMIN_SOCKET, ENVOY_PATH};
 use packrat_operator::start::{Settings, start};
-use packrat_operator::workload::{ADMIN_SOCKET, ENVOY_PATH, LAST_CONFIGURATION};
+use packrat_operator::workload::LAST_CONFIGURATION;
 
 /// Start a gateway's Envoy, with the last configuration while no operator answers
 #[derive(Debug, Parser)]
 #[command(name = "packrat-start", version, about)]
-struct Options {
+struct StartOptions {
     /// Host and port of the operator's discovery service
     #[arg(long, env = "PACKRAT_OPERATOR")]
     operator: String,
@@ -42,7 +43,7 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    let options = Options::parse();
+    let options = StartOptions::parse();
     let settings = Settings {
         operator: options.operator,
         last: options.last,

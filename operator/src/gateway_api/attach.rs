@@ -2,20 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-
 use super::bundle::supported_version;
+use super::controller::{controller_name, is_packrat};
+use super::finding::Finding;
+use super::namespace_rule::NamespaceRule;
 use super::objects::{
-    BackendRef, Gateway, Infrastructure, ListenerSpec, ParametersRef, ParentReference,
-    RouteNamespaces, UdpRoute,
+    BackendRef, Gateway, Infrastructure, ListenerSpec, Objects, ParametersRef, UdpRoute, names,
 };
-use super::status::Finding;
 use super::translate::{edge_gateway_key, edge_gateway_spec, parameters};
-use super::{Objects, controller_name, is_packrat};
-use crate::annotations::ObjectKey;
-use crate::index::{ServiceModel, listener_key, route_key, told};
-use crate::resource::{EdgeGatewaySpec, GatewayParametersSpec};
-use crate::workload::METRICS_PORT;
+use crate::envoy::METRICS_PORT;
+use crate::model::ServiceModel;
+use crate::object_key::ObjectKey;
+use crate::object_key::{listener_key, route_key, told};
+use crate::resource::{EdgeGatewaySpec, GatewayParametersSpec, ParentReference};
 
 /// The result for all objects of the Gateway API that are this operator's.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -125,63 +124,6 @@ pub struct ParentState {
     pub waits_for: Option<ObjectKey>,
 }
 
-/// Namespaces whose routes a listener takes.
-#[derive(Debug, Clone, PartialEq)]
-pub enum NamespaceRule {
-    /// Only this namespace.
-    Same(String),
-    /// Every namespace.
-    All,
-    /// Namespaces with certain labels.
-    Selector(LabelSelector),
-    /// No namespaces.
-    Nothing,
-}
-
-impl NamespaceRule {
-    fn of(namespaces: &RouteNamespaces, gateway: &ObjectKey) -> Self {
-        match namespaces.from.as_deref() {
-            None | Some("Same") => Self::Same(gateway.namespace.clone()),
-            Some("All") => Self::All,
-            Some("Selector") => match &namespaces.selector {
-                Some(selector) => Self::Selector(selector.clone()),
-                None => Self::Nothing,
-            },
-            Some(_) => Self::Nothing,
-        }
-    }
-
-    /// True if routes of a namespace with these labels are taken.
-    pub fn admits(&self, namespace: &str, labels: Option<&BTreeMap<String, String>>) -> bool {
-        match self {
-            Self::Same(own) => own == namespace,
-            Self::All => true,
-            Self::Selector(selector) => labels.is_some_and(|labels| selects(selector, labels)),
-            Self::Nothing => false,
-        }
-    }
-}
-
-/// True if a selector of labels selects an object.
-fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
-    let wanted = selector.match_labels.iter().flatten();
-    let mut expressions = selector.match_expressions.iter().flatten();
-    wanted.into_iter().all(|(name, value)| labels.get(name) == Some(value))
-        && expressions.all(|expression| {
-            let value = labels.get(&expression.key);
-            let is_one = value.is_some_and(|value| {
-                expression.values.iter().flatten().any(|wanted| wanted == value)
-            });
-            match expression.operator.as_str() {
-                "In" => is_one,
-                "NotIn" => !is_one,
-                "Exists" => value.is_some(),
-                "DoesNotExist" => value.is_none(),
-                _ => false,
-            }
-        })
-}
-
 /// The Gateways of a class of operators, without the routes of their listeners.
 pub fn gateways(objects: &Objects, class: &str) -> Attachments {
     let controller = controller_name(class);
@@ -236,7 +178,7 @@ pub fn attach_routes<'a>(
     routes.sort_by_key(|(key, route)| (route.metadata.created, *key));
     for (key, route) in routes {
         let state = route_state(objects, key, route, &service, &mut attachments.gateways);
-        if !state.parents.is_empty() || super::status::names(&route.status, &controller) {
+        if !state.parents.is_empty() || names(&route.status, &controller) {
             attachments.routes.insert(key.clone(), state);
         }
     }
@@ -308,7 +250,7 @@ fn gateway_state(
         Ok((_, lowered)) if !refused.is_empty() => Finding::yes(
             "Accepted",
             "ListenersNotValid",
-            &format!(
+            format!(
                 "all listeners are served but {}: their conditions say why{lowered}",
                 refused.join(", ")
             ),
@@ -316,7 +258,7 @@ fn gateway_state(
         Ok((_, lowered)) => Finding::yes(
             "Accepted",
             "Accepted",
-            &format!("all listeners can be served{lowered}"),
+            format!("all listeners can be served{lowered}"),
         ),
     };
     let spec = match settings {
@@ -493,10 +435,28 @@ fn attach_to(
         let message = "the listener cannot be served: the status of the Gateway says why";
         return no("NoMatchingParent", message.to_owned());
     }
+    let (has_one, waits) = take_free(meant, attached);
+    match waits {
+        Some((holder, why)) if !has_one => {
+            let message = format!(
+                "the route is attached, but {why} gets the datagrams of its listener until it goes: choose another listener"
+            );
+            (Finding::yes("Accepted", "Accepted", &message), Some(holder))
+        }
+        _ => (Finding::yes("Accepted", "Accepted", "the route is attached"), None),
+    }
+}
+
+/// Attaches a route to the free ones of these listeners. Returns whether it has one, and the one that it
+/// waits for, with a part of a sentence.
+fn take_free(
+    listeners: Vec<&mut ListenerState>,
+    attached: &Attached,
+) -> (bool, Option<(ObjectKey, String)>) {
     let mut waits = None;
     let mut has_one = false;
     let own = listener_key(&attached.route);
-    for listener in meant {
+    for listener in listeners {
         match (&listener.attached, &listener.holder) {
             // A route may name a listener in two ways.
             (Some(other), _) if other.route == attached.route => has_one = true,
@@ -516,15 +476,7 @@ fn attach_to(
             }
         }
     }
-    match waits {
-        Some((holder, why)) if !has_one => {
-            let message = format!(
-                "the route is attached, but {why} gets the datagrams of its listener until it goes: choose another listener"
-            );
-            (Finding::yes("Accepted", "Accepted", &message), Some(holder))
-        }
-        _ => (Finding::yes("Accepted", "Accepted", "the route is attached"), None),
-    }
+    (has_one, waits)
 }
 
 /// The destinations of a route, and its condition `ResolvedRefs`.

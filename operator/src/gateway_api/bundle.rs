@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::status::Finding;
+use super::finding::Finding;
 
 /// The annotation of a definition that names the release it is of.
 pub const BUNDLE_VERSION: &str = "gateway.networking.k8s.io/bundle-version";

@@ -1,16 +1,54 @@
 //! Objects of the Gateway API: the fields that the operator needs. They are read leniently, so that
 //! the same types are good for all versions of a kind.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt as _;
 use kube::core::DynamicObject;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::API_GROUP;
-use crate::annotations::{ObjectKey, QUIC_LB, TCP_ANNOTATION};
+use super::bundle::Bundles;
+use crate::names::API_GROUP;
+use crate::names::{QUIC_LB, TCP_ANNOTATION};
+use crate::object_key::ObjectKey;
+use crate::resource::ParentReference;
 use crate::resource::{GatewayParametersSpec, PackratPolicySpec};
+
+/// The objects of the Gateway API, and the objects that they refer to.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Objects {
+    /// GatewayClasses by name.
+    pub classes: BTreeMap<String, GatewayClass>,
+    /// Gateways.
+    pub gateways: BTreeMap<ObjectKey, Gateway>,
+    /// UDPRoutes.
+    pub routes: BTreeMap<ObjectKey, UdpRoute>,
+    /// ReferenceGrants.
+    pub grants: BTreeMap<ObjectKey, ReferenceGrant>,
+    /// GatewayParameters.
+    pub parameters: BTreeMap<ObjectKey, Parameters>,
+    /// PackratPolicies.
+    pub policies: BTreeMap<ObjectKey, PolicyModel>,
+    /// The releases that the definitions are of; `None` while they are not known.
+    pub bundles: Option<Bundles>,
+    /// Labels of Namespaces.
+    pub namespaces: BTreeMap<String, BTreeMap<String, String>>,
+}
+
+impl Objects {
+    /// True if routes of a kind may refer to a Service from a namespace: it is the Service's own, or that
+    /// has a ReferenceGrant for them.
+    pub(crate) fn permit(&self, kind: &str, namespace: &str, service: &ObjectKey) -> bool {
+        service.namespace == namespace
+            || self.grants.iter().any(|(grant, content)| {
+                grant.namespace == service.namespace
+                    && content.permits(kind, namespace, &service.name)
+            })
+    }
+}
 
 /// The part of an object's metadata that matters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -51,16 +89,23 @@ fn part<T: DeserializeOwned + Default>(
     object.data.get(field).map_or_else(|| Ok(T::default()), T::deserialize)
 }
 
-/// A GatewayClass.
+/// An object with a spec and a status.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct GatewayClass {
-    /// Metadata of the GatewayClass.
+pub struct Specified<Spec> {
+    /// Metadata of the object.
     pub metadata: Metadata,
-    /// Spec of the GatewayClass.
-    pub spec: GatewayClassSpec,
-    /// Status of the GatewayClass, as it is written.
+    /// Spec of the object.
+    pub spec: Spec,
+    /// Status of the object, as it is written.
     pub status: Value,
 }
+
+/// A GatewayClass.
+pub type GatewayClass = Specified<GatewayClassSpec>;
+/// A Gateway.
+pub type Gateway = Specified<GatewaySpec>;
+/// A PackratPolicy.
+pub type PolicyModel = Specified<PackratPolicySpec>;
 
 /// The spec of a GatewayClass.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -84,17 +129,6 @@ pub struct ParametersRef {
     pub name: String,
     /// Namespace; a Gateway's parameters are in its own.
     pub namespace: Option<String>,
-}
-
-/// A Gateway.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Gateway {
-    /// Metadata of the Gateway.
-    pub metadata: Metadata,
-    /// Spec of the Gateway.
-    pub spec: GatewaySpec,
-    /// Status of the Gateway, as it is written.
-    pub status: Value,
 }
 
 /// The spec of a Gateway.
@@ -167,9 +201,9 @@ impl RouteKind {
 #[serde(rename_all = "camelCase", default)]
 pub struct Infrastructure {
     /// Labels of all objects.
-    pub labels: std::collections::BTreeMap<String, String>,
+    pub labels: BTreeMap<String, String>,
     /// Annotations of all objects.
-    pub annotations: std::collections::BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
     /// Further settings, instead of the GatewayClass's.
     pub parameters_ref: Option<ParametersRef>,
 }
@@ -197,48 +231,6 @@ pub struct UdpRouteSpec {
     pub parent_refs: Vec<ParentReference>,
     /// Rules of the UDPRoute: one.
     pub rules: Vec<Rule>,
-}
-
-/// A reference to a Gateway or to one of its listeners.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ParentReference {
-    /// API group; by default the Gateway API's.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub group: Option<String>,
-    /// Kind; absent: Gateway.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kind: Option<String>,
-    /// Namespace; absent: the route's.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<String>,
-    /// Name.
-    pub name: String,
-    /// Name of a listener; absent: all.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub section_name: Option<String>,
-    /// Port of listeners; absent: all.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub port: Option<u16>,
-}
-
-impl ParentReference {
-    /// True if it refers to a Gateway.
-    pub fn is_gateway(&self) -> bool {
-        self.kind.as_deref().unwrap_or("Gateway") == "Gateway"
-            && self.group.as_deref().unwrap_or(API_GROUP) == API_GROUP
-    }
-
-    /// The Gateway that a route refers to.
-    pub fn gateway(&self, route: &ObjectKey) -> ObjectKey {
-        ObjectKey::new(self.namespace.as_ref().unwrap_or(&route.namespace), &self.name)
-    }
-
-    /// True if it means a listener of this name and port.
-    pub fn selects(&self, listener: &str, port: u16) -> bool {
-        self.section_name.as_ref().is_none_or(|name| name == listener)
-            && self.port.is_none_or(|own| own == port)
-    }
 }
 
 /// A rule of a UDPRoute.
@@ -330,15 +322,10 @@ pub struct Parameters {
     pub spec: GatewayParametersSpec,
 }
 
-/// A PackratPolicy.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct PolicyModel {
-    /// Metadata of the PackratPolicy.
-    pub metadata: Metadata,
-    /// Spec of the PackratPolicy.
-    pub spec: PackratPolicySpec,
-    /// Status of the PackratPolicy, as it is written.
-    pub status: Value,
+/// True if a status of a route or of a policy has an entry of a controller.
+pub(crate) fn names(status: &Value, controller: &str) -> bool {
+    let parents = [&status["parents"], &status["ancestors"]].map(Value::as_array);
+    parents.into_iter().flatten().flatten().any(|parent| parent["controllerName"] == controller)
 }
 
 /// An object that can be read from any version of its kind.
@@ -350,17 +337,7 @@ pub trait Read: Sized {
     fn read(object: &DynamicObject) -> Result<Self, serde_json::Error>;
 }
 
-impl Read for GatewayClass {
-    fn read(object: &DynamicObject) -> Result<Self, serde_json::Error> {
-        Ok(Self {
-            metadata: Metadata::read(object),
-            spec: part(object, "spec")?,
-            status: part(object, "status")?,
-        })
-    }
-}
-
-impl Read for Gateway {
+impl<Spec: DeserializeOwned + Default> Read for Specified<Spec> {
     fn read(object: &DynamicObject) -> Result<Self, serde_json::Error> {
         Ok(Self {
             metadata: Metadata::read(object),
@@ -391,15 +368,5 @@ impl Read for ReferenceGrant {
 impl Read for Parameters {
     fn read(object: &DynamicObject) -> Result<Self, serde_json::Error> {
         Ok(Self { spec: part(object, "spec")? })
-    }
-}
-
-impl Read for PolicyModel {
-    fn read(object: &DynamicObject) -> Result<Self, serde_json::Error> {
-        Ok(Self {
-            metadata: Metadata::read(object),
-            spec: part(object, "spec")?,
-            status: part(object, "status")?,
-        })
     }
 }

@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use super::objects::{ParentReference, PolicyModel};
-use super::status::Finding;
-use super::{API_GROUP, Attachments, Objects};
-use crate::annotations::ObjectKey;
+use super::attach::Attachments;
+use super::finding::Finding;
+use super::objects::{Objects, PolicyModel, names};
+use crate::names::API_GROUP;
+use crate::object_key::ObjectKey;
 use crate::overrides::Overrides;
-use crate::resource::TargetReference;
+use crate::resource::{ParentReference, TargetReference};
 
 /// The object that a policy is attached to, from the least to the most specific.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -105,13 +106,13 @@ impl Policies {
     }
 }
 
-/// The policies that are in force at the objects of this operator. `tells_of_the_rest`: it is the
+/// The policies that are in force at the objects of this operator. `reports_on_the_rest`: it is the
 /// one that speaks about targets that do not exist.
 pub fn policies(
     objects: &Objects,
     attachments: &Attachments,
     controller: &str,
-    tells_of_the_rest: bool,
+    reports_on_the_rest: bool,
 ) -> Policies {
     let mut policies = Policies::default();
     // The oldest of the policies that want a target has it.
@@ -122,20 +123,20 @@ pub fn policies(
         let mut ancestors = Vec::new();
         for reference in &policy.spec.target_refs {
             let Some(target) = Target::of(reference, &key.namespace) else { continue };
-            let accepted = match state_of(&target, objects, attachments) {
-                State::Other => continue,
-                State::Missing if !tells_of_the_rest => continue,
-                State::Missing => Some(Finding::no(
+            let accepted = match owner_of(&target, objects, attachments) {
+                TargetOwner::Other => continue,
+                TargetOwner::Missing if !reports_on_the_rest => continue,
+                TargetOwner::Missing => Some(Finding::no(
                     "Accepted",
                     "TargetNotFound",
                     format!("there is no {} {} in this namespace", reference.kind, reference.name),
                 )),
-                State::NoListener => Some(Finding::no(
+                TargetOwner::NoListener => Some(Finding::no(
                     "Accepted",
                     "TargetNotFound",
                     "the Gateway has no listener of that name; correct sectionName",
                 )),
-                State::Own => None,
+                TargetOwner::This => None,
             };
             let accepted =
                 accepted.unwrap_or_else(|| match (layer(policy), holders.get(&target)) {
@@ -156,42 +157,42 @@ pub fn policies(
                 ancestors.push(ancestor);
             }
         }
-        if !ancestors.is_empty() || super::status::names(&policy.status, controller) {
+        if !ancestors.is_empty() || names(&policy.status, controller) {
             policies.ancestors.insert(key.clone(), ancestors);
         }
     }
     policies
 }
 
-/// A target, as this operator sees it.
-enum State {
-    Own,
+/// The operator that a target belongs to.
+enum TargetOwner {
+    This,
     Other,
     Missing,
     NoListener,
 }
 
-fn state_of(target: &Target, objects: &Objects, attachments: &Attachments) -> State {
+fn owner_of(target: &Target, objects: &Objects, attachments: &Attachments) -> TargetOwner {
     let gateway = match target {
         Target::Gateway(key) | Target::Listener(key, _) => key,
         Target::Route(key) => {
-            let Some(route) = objects.routes.get(key) else { return State::Missing };
+            let Some(route) = objects.routes.get(key) else { return TargetOwner::Missing };
             let mut references = route.spec.parent_refs.iter();
             let is_own = |reference: &ParentReference| {
                 reference.is_gateway() && attachments.gateways.contains_key(&reference.gateway(key))
             };
-            return if references.any(is_own) { State::Own } else { State::Other };
+            return if references.any(is_own) { TargetOwner::This } else { TargetOwner::Other };
         }
     };
     match (attachments.gateways.get(gateway), target) {
-        (None, _) if objects.gateways.contains_key(gateway) => State::Other,
-        (None, _) => State::Missing,
+        (None, _) if objects.gateways.contains_key(gateway) => TargetOwner::Other,
+        (None, _) => TargetOwner::Missing,
         (Some(state), Target::Listener(_, name))
             if !state.listeners.iter().any(|listener| listener.name == *name) =>
         {
-            State::NoListener
+            TargetOwner::NoListener
         }
-        (Some(_), _) => State::Own,
+        (Some(_), _) => TargetOwner::This,
     }
 }
 

@@ -6,9 +6,9 @@ use packrat_wire::hexadecimal;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::objects::{Gateway, Infrastructure, ParametersRef};
-use super::{API_GROUP, GATEWAY_NAME_LABEL, Objects};
-use crate::annotations::ObjectKey;
+use super::objects::{Gateway, Infrastructure, Objects, ParametersRef};
+use crate::names::{API_GROUP, GATEWAY_NAME_LABEL};
+use crate::object_key::ObjectKey;
 use crate::resource::{EdgeGatewaySpec, GatewayParametersSpec};
 
 /// Longest name of an EdgeGateway: other names are made from it.

@@ -4,21 +4,23 @@
 //! address other Pods and nodes may trust, send to whatever address that user names
 //! (CVE-2021-25740).
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 
-use super::model::Address;
-use super::{Index, PodModel, SliceModel};
-use crate::annotations::{ObjectKey, Problem, Reason};
+use super::objects::Index;
+use crate::model::{Address, PodModel, ServiceModel, SliceModel};
+use crate::object_key::ObjectKey;
 use crate::policy::Policy;
+use crate::problem::{Problem, Reason};
 use crate::resource::EndpointsFrom;
 
-/// The knowledge of the cluster's addresses.
-pub(super) struct Addresses<'a> {
+/// The EndpointSlices of all Services, and the addresses that gateways may or may not forward to.
+pub(super) struct Endpoints<'a> {
     policy: &'a Policy,
     pods: &'a BTreeMap<ObjectKey, PodModel>,
     nodes: HashSet<IpAddr>,
     services: HashSet<IpAddr>,
+    slices: HashMap<ObjectKey, Vec<&'a SliceModel>>,
 }
 
 /// The protocol of a port.
@@ -26,6 +28,15 @@ pub(super) struct Addresses<'a> {
 pub(super) enum Protocol {
     Udp,
     Tcp,
+}
+
+impl std::fmt::Display for Protocol {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Self::Udp => "UDP",
+            Self::Tcp => "TCP",
+        })
+    }
 }
 
 /// The reason for which an address is no endpoint.
@@ -45,13 +56,18 @@ enum Refusal {
     Pod,
 }
 
-impl<'a> Addresses<'a> {
+impl<'a> Endpoints<'a> {
     pub(super) fn of(index: &'a Index) -> Self {
+        let mut slices = HashMap::<_, Vec<_>>::new();
+        for (key, slice) in index.slices.iter() {
+            slices.entry(slice.service_key(&key.namespace)).or_default().push(slice);
+        }
         Self {
             policy: &index.policy,
             pods: &index.pods,
             nodes: index.nodes.values().flatten().copied().collect(),
             services: index.service_addresses.values().flatten().copied().collect(),
+            slices,
         }
     }
 
@@ -86,21 +102,20 @@ impl<'a> Addresses<'a> {
         }
     }
 
-    /// Endpoints of a port: the ready ones; if there are none, the endpoints that still answer; if
-    /// there are none, all, since a container that restarts keeps its address, and dropping the
+    /// Endpoints of a Service's port: the ready ones; if there are none, the endpoints that still answer;
+    /// if there are none, all, since a container that restarts keeps its address, and dropping the
     /// listener would lose the sessions. Of Pods with addresses of both families only one family is
     /// taken: each Pod counts once.
-    pub(super) fn endpoints(
+    pub(super) fn of_port(
         &self,
-        from: EndpointsFrom,
-        namespace: &str,
+        (key, service): (&ObjectKey, &ServiceModel),
         (protocol, port_name): (Protocol, &str),
-        prefers_ipv6: bool,
-        slices: &[&SliceModel],
+        from: EndpointsFrom,
     ) -> (Vec<SocketAddr>, Option<Problem>) {
+        let namespace = &key.namespace;
         let mut tiers: [BTreeSet<SocketAddr>; 3] = Default::default();
         let mut refused = BTreeMap::new();
-        for slice in slices {
+        for slice in self.slices.get(key).into_iter().flatten() {
             let ports = match protocol {
                 Protocol::Udp => &slice.ports,
                 Protocol::Tcp => &slice.tcp_ports,
@@ -115,19 +130,17 @@ impl<'a> Addresses<'a> {
                     }
                     continue;
                 }
-                let tier = if address.ready {
-                    0
-                } else if address.serving {
-                    1
-                } else {
-                    2
+                let tier = match (address.ready, address.serving) {
+                    (true, _) => 0,
+                    (false, true) => 1,
+                    (false, false) => 2,
                 };
                 tiers[tier].insert(SocketAddr::new(address.ip, port.port));
             }
         }
         let tier = tiers.into_iter().find(|tier| !tier.is_empty()).unwrap_or_default();
         let (preferred, others): (Vec<_>, Vec<_>) =
-            tier.into_iter().partition(|endpoint| endpoint.is_ipv6() == prefers_ipv6);
+            tier.into_iter().partition(|endpoint| endpoint.is_ipv6() == service.prefers_ipv6);
         let endpoints = if preferred.is_empty() { others } else { preferred };
         (endpoints, problem(namespace, &refused))
     }

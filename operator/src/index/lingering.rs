@@ -3,8 +3,11 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 
-use super::{Index, Listener, Passthrough, Resolution};
-use crate::annotations::ObjectKey;
+use super::listener::Listener;
+use super::objects::Index;
+use super::resolution::Resolution;
+use super::tcp::Passthrough;
+use crate::object_key::ObjectKey;
 use crate::policy::Quotas;
 use crate::resource::ListenerStatus;
 
@@ -44,13 +47,9 @@ impl Lingering {
                 service: ObjectKey::new(namespace, name),
                 service_port,
                 port_name: status.service_port_name.clone().unwrap_or_default(),
-                endpoints: Vec::new(),
-                shares: Default::default(),
                 tcp: status.tcp_endpoints.map(|_| Passthrough::default()),
-                terminated: None,
-                quic_lb: Vec::new(),
-                overrides: Default::default(),
                 is_leaving: true,
+                ..Listener::default()
             };
             self.gone.insert((gateway.clone(), port), (listener, now + seconds(gateway)));
         }
@@ -85,14 +84,8 @@ impl Lingering {
         self.gone.retain(|_, (listener, _)| is_served(listener));
     }
 
-    /// Adds to `resolution` the listeners that have vanished from it less than `seconds` of their
-    /// gateway ago, unless the port is taken. Returns the time at which to call again.
-    pub fn extend(
-        &mut self,
-        resolution: &mut Resolution,
-        now: i64,
-        seconds: impl Fn(&ObjectKey) -> i64,
-    ) -> Option<i64> {
+    /// Takes note of the listeners that there are, and of vanished ones.
+    fn see(&mut self, resolution: &Resolution, now: i64, seconds: impl Fn(&ObjectKey) -> i64) {
         let current: BTreeMap<(ObjectKey, u16), Listener> = resolution
             .gateways
             .iter()
@@ -109,6 +102,17 @@ impl Lingering {
                 self.gone.insert(key, (listener, until));
             }
         }
+    }
+
+    /// Adds to `resolution` the listeners that have vanished from it less than `seconds` of their
+    /// gateway ago, unless the port is taken. Returns the time at which to call again.
+    pub fn extend(
+        &mut self,
+        resolution: &mut Resolution,
+        now: i64,
+        seconds: impl Fn(&ObjectKey) -> i64,
+    ) -> Option<i64> {
+        self.see(resolution, now, seconds);
         let mut of_tenants = HashMap::<(ObjectKey, String), usize>::new();
         self.gone.retain(|(gateway, port), (listener, until)| {
             let Some(view) = resolution.gateways.get_mut(gateway) else { return false };
@@ -164,14 +168,8 @@ mod tests {
                 let listener = Listener {
                     service: ObjectKey::new("a", *service),
                     service_port: *port,
-                    port_name: String::new(),
                     endpoints: vec!["192.0.2.1:443".parse().unwrap()],
-                    shares: Default::default(),
-                    tcp: None,
-                    terminated: None,
-                    quic_lb: Vec::new(),
-                    overrides: Default::default(),
-                    is_leaving: false,
+                    ..Listener::default()
                 };
                 (*port, listener)
             })

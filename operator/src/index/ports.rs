@@ -3,11 +3,14 @@
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 
-use super::endpoints::{Addresses, Protocol};
-use super::{ServiceModel, ServicePort, SliceModel};
-use crate::annotations::{ObjectKey, PORT_ANNOTATION, PortChoice, PortName, Problem, Reason};
+use super::endpoints::{Endpoints, Protocol};
+use crate::annotations::{PortChoice, PortName};
+use crate::model::{ServiceModel, ServicePort};
+use crate::names::PORT_ANNOTATION;
+use crate::object_key::ObjectKey;
+use crate::problem::LISTED_PROBLEMS;
+use crate::problem::{Problem, Reason};
 use crate::resource::{EndpointsFrom, ListenerStatus};
-use crate::status::LISTED_PROBLEMS;
 
 /// A port of a Service that is to be assisted.
 pub(super) struct ChosenPort {
@@ -78,38 +81,27 @@ pub(super) fn ports_of(service: &ServiceModel) -> (Protocol, &[ServicePort]) {
 /// The ports of a Service that are to be assisted, and the faults of its choice. If there are more
 /// than `allowed`, the ports that the Service has already count, and then the first others.
 pub(super) fn choose_ports(
-    key: &ObjectKey,
-    (service, allowed): (&ServiceModel, usize),
+    (key, service): (&ObjectKey, &ServiceModel),
+    allowed: usize,
     held: &[&ListenerStatus],
-    slices: &[&SliceModel],
-    addresses: &Addresses<'_>,
+    endpoints: &Endpoints<'_>,
     from: EndpointsFrom,
 ) -> (Vec<ChosenPort>, Vec<Problem>) {
-    let mut problems = Vec::new();
     let (protocol, ports) = ports_of(service);
-    let name = match protocol {
-        Protocol::Udp => "UDP",
-        Protocol::Tcp => "TCP",
+    let choices: Vec<PortChoice> = match &service.annotations.ports {
+        Some(Ok(choices)) => choices.clone(),
+        Some(Err(())) => return Default::default(),
+        None => ports
+            .iter()
+            .map(|port| PortChoice { listener: None, service: PortName::Number(port.port) })
+            .collect(),
     };
-    let all: Vec<PortChoice>;
-    let choices = match &service.annotations.ports {
-        Some(Ok(choices)) => choices,
-        Some(Err(())) => return (Vec::new(), problems),
-        None => {
-            all = ports
-                .iter()
-                .map(|port| PortChoice { listener: None, service: PortName::Number(port.port) })
-                .collect();
-            &all
-        }
-    };
+    let mut problems = Vec::new();
     if choices.is_empty() {
-        problems.push(Problem {
-            reason: Reason::NoSuchPort,
-            message: format!(
-                "the Service has no {name} port; add one with protocol: {name}, or remove packrat.dev/assist"
-            ),
-        });
+        let message = format!(
+            "the Service has no {protocol} port; add one with protocol: {protocol}, or remove packrat.dev/assist"
+        );
+        problems.push(Problem { reason: Reason::NoSuchPort, message });
     }
     let by_number: HashMap<_, _> = ports.iter().map(|port| (port.port, port)).collect();
     let by_name: HashMap<_, _> = ports.iter().map(|port| (port.name.as_str(), port)).collect();
@@ -117,47 +109,13 @@ pub(super) fn choose_ports(
         PortName::Number(number) => by_number.get(number).copied(),
         PortName::Name(name) => by_name.get(name.as_str()).copied(),
     };
-    let mut choices: Vec<_> = choices.iter().collect();
-    if choices.len() > allowed {
-        let held: HashSet<i32> = held.iter().map(|listener| listener.port).collect();
-        choices.sort_by_cached_key(|choice| {
-            let number = choice.listener.or_else(|| Some(found(choice)?.port));
-            !number.is_some_and(|number| held.contains(&number.into()))
-        });
-        choices.truncate(allowed);
-    }
     let mut chosen = Vec::new();
-    for choice in choices {
-        let Some(port) = found(choice) else {
-            let known: Vec<_> = ports
-                .iter()
-                .take(LISTED_PROBLEMS)
-                .map(|port| match port.name.as_str() {
-                    "" => port.port.to_string(),
-                    name => format!("{} ({name})", port.port),
-                })
-                .collect();
-            let known = match ports.len().saturating_sub(LISTED_PROBLEMS) {
-                _ if known.is_empty() => "none".to_owned(),
-                0 => known.join(", "),
-                more => format!("{} and {more} more", known.join(", ")),
-            };
-            problems.push(Problem {
-                reason: Reason::NoSuchPort,
-                message: format!(
-                    "the Service has no {name} port {}; its {name} ports: {known}",
-                    choice.service
-                ),
-            });
+    for choice in at_most(allowed, choices, held, |choice| found(choice).map(|port| port.port)) {
+        let Some(port) = found(&choice) else {
+            problems.push(no_such_port(&choice, protocol, ports));
             continue;
         };
-        let (endpoints, problem) = addresses.endpoints(
-            from,
-            &key.namespace,
-            (protocol, &port.name),
-            service.prefers_ipv6,
-            slices,
-        );
+        let (endpoints, problem) = endpoints.of_port((key, service), (protocol, &port.name), from);
         problems.extend(problem);
         let is_named = matches!(choice.service, PortName::Name(_));
         chosen.push(ChosenPort {
@@ -170,4 +128,42 @@ pub(super) fn choose_ports(
         });
     }
     (chosen, problems)
+}
+
+/// As many choices as are allowed: first the choices whose listener the Service has. `number`: the
+/// number of the Service's port.
+fn at_most(
+    allowed: usize,
+    mut choices: Vec<PortChoice>,
+    held: &[&ListenerStatus],
+    number: impl Fn(&PortChoice) -> Option<u16>,
+) -> Vec<PortChoice> {
+    if choices.len() > allowed {
+        let held: HashSet<i32> = held.iter().map(|listener| listener.port).collect();
+        choices.sort_by_cached_key(|choice| {
+            let number = choice.listener.or_else(|| number(choice));
+            !number.is_some_and(|number| held.contains(&number.into()))
+        });
+        choices.truncate(allowed);
+    }
+    choices
+}
+
+/// The problem of a choice without a port. `ports`: all that the Service has.
+fn no_such_port(choice: &PortChoice, protocol: Protocol, ports: &[ServicePort]) -> Problem {
+    let name_of = |port: &ServicePort| match port.name.as_str() {
+        "" => port.port.to_string(),
+        name => format!("{} ({name})", port.port),
+    };
+    let known: Vec<_> = ports.iter().take(LISTED_PROBLEMS).map(name_of).collect();
+    let known = match ports.len().saturating_sub(LISTED_PROBLEMS) {
+        _ if known.is_empty() => "none".to_owned(),
+        0 => known.join(", "),
+        more => format!("{} and {more} more", known.join(", ")),
+    };
+    let message = format!(
+        "the Service has no {protocol} port {}; its {protocol} ports: {known}",
+        choice.service
+    );
+    Problem { reason: Reason::NoSuchPort, message }
 }

@@ -3,10 +3,13 @@
 
 use std::collections::HashMap;
 
+use super::choice::is_wanted;
+use super::objects::Index;
 use super::ports::ports_of;
-use super::resolve::is_wanted;
-use super::{GatewayModel, Index, ServiceModel};
-use crate::annotations::{ObjectKey, PORT_ANNOTATION, Problem, Reason};
+use crate::model::{GatewayModel, ServiceModel};
+use crate::names::PORT_ANNOTATION;
+use crate::object_key::ObjectKey;
+use crate::problem::{Problem, Reason};
 use crate::resource::ListenerStatus;
 
 /// The listeners that the statuses of EdgeGateways name, by EdgeGateway and Service.

@@ -5,11 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use packrat_api::route::ServerIds;
 
+use super::objects::Index;
 use super::tenant_secrets::check_label;
-use super::{Index, ServiceModel};
-use crate::annotations::{ObjectKey, Problem, QUIC_LB, Reason, is_name};
+use crate::annotations::is_name;
 use crate::gateway_api::gateways;
 use crate::gateway_api::objects::UdpRoute;
+use crate::model::ServiceModel;
+use crate::names::QUIC_LB;
+use crate::object_key::ObjectKey;
+use crate::problem::{Problem, Reason};
 
 /// Entry of the Secret.
 const KEY_ENTRY: &str = "quic-lb.json";

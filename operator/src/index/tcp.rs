@@ -7,9 +7,12 @@ use std::net::SocketAddr;
 
 use packrat_api::token::TokenPolicy;
 
-use super::endpoints::{Addresses, Protocol};
-use super::{ServiceModel, SliceModel};
-use crate::annotations::{ObjectKey, Problem, Reason, TCP_ANNOTATION, TcpChoice};
+use super::endpoints::{Endpoints, Protocol};
+use crate::annotations::TcpChoice;
+use crate::model::ServiceModel;
+use crate::names::TCP_ANNOTATION;
+use crate::object_key::ObjectKey;
+use crate::problem::{Problem, Reason};
 use crate::resource::{EdgeGatewaySpec, TcpPolicy};
 
 /// The destinations of TCP connections to a port of a gateway.
@@ -92,35 +95,30 @@ impl Asked<'_> {
 
 /// The endpoints of the TCP port of a number that a Service has; `None` if it has none.
 pub(super) fn endpoints(
-    service: &ServiceModel,
-    namespace: &str,
+    place: (&ObjectKey, &ServiceModel),
     number: u16,
     spec: &EdgeGatewaySpec,
-    slices: &[&SliceModel],
-    addresses: &Addresses<'_>,
+    endpoints: &Endpoints<'_>,
 ) -> Option<Vec<SocketAddr>> {
-    let port = service.tcp_ports.iter().find(|port| port.port == number)?;
+    let port = place.1.tcp_ports.iter().find(|port| port.port == number)?;
     // A fault of an address is reported for the UDP port.
-    let from = spec.routes.endpoints;
-    let place = (Protocol::Tcp, port.name.as_str());
-    Some(addresses.endpoints(from, namespace, place, service.prefers_ipv6, slices).0)
+    Some(endpoints.of_port(place, (Protocol::Tcp, &port.name), spec.routes.endpoints).0)
 }
 
 /// The destinations of connections to a Service's port, and a problem.
 pub(super) fn of_service(
     asked: &Asked<'_>,
-    (key, service): (&ObjectKey, &ServiceModel),
+    place: (&ObjectKey, &ServiceModel),
     number: u16,
-    slices: &[&SliceModel],
-    addresses: &Addresses<'_>,
+    all: &Endpoints<'_>,
 ) -> (Option<Passthrough>, Option<Problem>) {
     match asked.wanted() {
         Err(problem) => return (None, Some(problem)),
         Ok(false) => return (None, None),
         Ok(true) => {}
     }
-    match endpoints(service, &key.namespace, number, asked.spec, slices, addresses) {
-        None => (None, asked.without_port(number, key)),
+    match endpoints(place, number, asked.spec, all) {
+        None => (None, asked.without_port(number, place.0)),
         Some(found) => {
             let weights = found.into_iter().map(|endpoint| (endpoint, 1.0)).collect();
             (Some(Passthrough { weights, ..asked.passthrough() }), None)

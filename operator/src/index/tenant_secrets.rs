@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::set;
-use crate::annotations::ObjectKey;
-use crate::workload::SECRET_LABEL;
+use super::models::set;
+use crate::names::SECRET_LABEL;
+use crate::object_key::ObjectKey;
 
 /// Secrets that mean a `T`.
 #[derive(Debug, Clone, PartialEq)]

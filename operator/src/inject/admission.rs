@@ -95,8 +95,8 @@ mod tests {
             .decode(injected["patch"].as_str().unwrap())
             .unwrap();
         let patch: Value = serde_json::from_slice(&patch).unwrap();
-        assert_eq!(patch[0]["value"]["initContainers"][0]["name"], crate::inject::CONTAINER_NAME);
-        assert_eq!(patch[1]["value"], json!({ crate::inject::SIDECAR_LABEL: "injected" }));
+        assert_eq!(patch[0]["value"]["initContainers"][0]["name"], crate::names::CONTAINER_NAME);
+        assert_eq!(patch[1]["value"], json!({ crate::names::SIDECAR_LABEL: "injected" }));
     }
 
     #[test]

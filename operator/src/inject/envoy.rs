@@ -2,10 +2,30 @@
 
 use serde_json::{Value, json};
 
-use super::pod::Forward;
-use crate::workload::{
+use crate::envoy::{
     ADMIN_SOCKET, METRICS_PORT, Readers, admin_address, administration, metrics_page,
 };
+
+/// A port that is taken over.
+pub(super) struct Forward {
+    pub(super) host: u16,
+    pub(super) host_ip: Option<String>,
+    pub(super) listen: u16,
+    pub(super) target: u16,
+    pub(super) container: String,
+}
+
+impl Forward {
+    /// The port that leads from the node to the sidecar.
+    pub(super) fn published(&self) -> Value {
+        let mut port =
+            json!({ "containerPort": self.listen, "hostPort": self.host, "protocol": "UDP" });
+        if let Some(ip) = &self.host_ip {
+            port["hostIP"] = ip.as_str().into();
+        }
+        port
+    }
+}
 
 /// A bootstrap configuration with static listeners.
 pub(crate) fn configuration(

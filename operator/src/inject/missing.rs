@@ -4,9 +4,9 @@
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 
-use super::INJECT_ANNOTATION;
 use super::pod::{Outcome, Sidecar, inject_pod};
-use crate::annotations::{Problem, Reason};
+use crate::names::INJECT_ANNOTATION;
+use crate::problem::{Problem, Reason};
 
 /// The reason for which a Pod has no sidecar although it asks for one, and what to do about it.
 /// Its containers prove that it has one, a label would not.

@@ -10,11 +10,9 @@ mod admission;
 mod envoy;
 mod manifest;
 mod missing;
-mod names;
 mod pod;
 
 pub use admission::{ReviewError, review};
 pub use manifest::{Injected, inject_manifest};
 pub use missing::missing_sidecar;
-pub use names::{COLLECTOR_ANNOTATION, CONTAINER_NAME, INJECT_ANNOTATION, SIDECAR_LABEL};
 pub use pod::{InjectError, Outcome, Sidecar, inject_pod};

@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use super::{COLLECTOR_ANNOTATION, CONTAINER_NAME, INJECT_ANNOTATION, SIDECAR_LABEL, envoy};
-use crate::workload::{
+use super::envoy::{self, Forward};
+use crate::envoy::{
     ADMIN_SOCKET, DRAIN_PATH, ENVOY_PATH, METRICS_PORT, MODULE_DIRECTORY, RUN_DIRECTORY, run_volume,
 };
+use crate::names::{COLLECTOR_ANNOTATION, CONTAINER_NAME, INJECT_ANNOTATION, SIDECAR_LABEL};
 
 /// First port inside the Pod that the sidecar's listeners have.
 const FIRST_PORT: u16 = 15_100;
@@ -70,9 +71,8 @@ pub enum InjectError {
 /// [`InjectError`]; then the Pod is unchanged.
 pub fn inject_pod(pod: &mut Value, sidecar: &Sidecar) -> Result<Outcome, InjectError> {
     match pod["metadata"]["annotations"][INJECT_ANNOTATION].as_str() {
-        None => return Ok(Outcome::NotWanted),
         Some("sidecar") => {}
-        Some("disabled") => return Ok(Outcome::NotWanted),
+        None | Some("disabled") => return Ok(Outcome::NotWanted),
         Some(other) => return Err(InjectError::Annotation(other.chars().take(64).collect())),
     }
     let name = pod["metadata"]["name"].as_str().or(pod["metadata"]["generateName"].as_str());
@@ -92,52 +92,8 @@ pub fn inject_pod(pod: &mut Value, sidecar: &Sidecar) -> Result<Outcome, InjectE
     if spec.get("hostNetwork").and_then(Value::as_bool) == Some(true) {
         return Err(InjectError::HostNetwork);
     }
-    let containers = spec
-        .get_mut("containers")
-        .and_then(Value::as_array_mut)
-        .ok_or(InjectError::NoContainers)?;
-    let mut taken: BTreeSet<u16> = [METRICS_PORT].into();
-    taken
-        .extend(containers.iter().flat_map(ports).filter_map(|port| number(port, "containerPort")));
-    let mut forwards = Vec::new();
-    for container in containers.iter_mut() {
-        let container_name = container["name"].as_str().unwrap_or_default().to_owned();
-        let first = forwards.len();
-        let ports = container.get_mut("ports").and_then(Value::as_array_mut);
-        for port in ports.into_iter().flatten() {
-            let (Some(target), Some(host)) =
-                (number(port, "containerPort"), number(port, "hostPort"))
-            else {
-                continue;
-            };
-            if port["protocol"].as_str() != Some("UDP") {
-                continue;
-            }
-            let Some(listen) = (FIRST_PORT..=u16::MAX).find(|port| !taken.contains(port)) else {
-                continue;
-            };
-            taken.insert(listen);
-            let host_ip = port["hostIP"].as_str().map(str::to_owned);
-            forwards.push(Forward {
-                host,
-                host_ip,
-                listen,
-                target,
-                container: container_name.clone(),
-            });
-            if let Some(port) = port.as_object_mut() {
-                port.remove("hostPort");
-                port.remove("hostIP");
-            }
-        }
-        // The kubelet publishes the host ports of ordinary containers only, not of a restartable
-        // init container. All containers of a Pod have one network, so that it does not matter
-        // which of them names the port.
-        let published = forwards[first..].iter().map(Forward::published);
-        if let Some(ports) = container.get_mut("ports").and_then(Value::as_array_mut) {
-            ports.extend(published);
-        }
-    }
+    let containers = spec.get_mut("containers").and_then(Value::as_array_mut);
+    let forwards = take_over(containers.ok_or(InjectError::NoContainers)?);
     if forwards.is_empty() {
         return Err(InjectError::NoHostPort);
     }
@@ -166,25 +122,46 @@ pub fn inject_pod(pod: &mut Value, sidecar: &Sidecar) -> Result<Outcome, InjectE
     Ok(Outcome::Injected(forwards.iter().map(|forward| forward.host).collect()))
 }
 
-/// A port that is taken over.
-pub(crate) struct Forward {
-    host: u16,
-    host_ip: Option<String>,
-    pub(crate) listen: u16,
-    pub(crate) target: u16,
-    pub(crate) container: String,
-}
-
-impl Forward {
-    /// The port that leads from the node to the sidecar.
-    fn published(&self) -> Value {
-        let mut port =
-            json!({ "containerPort": self.listen, "hostPort": self.host, "protocol": "UDP" });
-        if let Some(ip) = &self.host_ip {
-            port["hostIP"] = ip.as_str().into();
+/// Takes the host ports over from all UDP ports of containers.
+fn take_over(containers: &mut [Value]) -> Vec<Forward> {
+    let mut taken: BTreeSet<u16> = [METRICS_PORT].into();
+    taken
+        .extend(containers.iter().flat_map(ports).filter_map(|port| number(port, "containerPort")));
+    let mut forwards = Vec::new();
+    for container in containers {
+        let container_name = container["name"].as_str().unwrap_or_default().to_owned();
+        let first = forwards.len();
+        let ports = container.get_mut("ports").and_then(Value::as_array_mut);
+        for port in ports.into_iter().flatten() {
+            let (Some(target), Some(host)) =
+                (number(port, "containerPort"), number(port, "hostPort"))
+            else {
+                continue;
+            };
+            if port["protocol"].as_str() != Some("UDP") {
+                continue;
+            }
+            let Some(listen) = (FIRST_PORT..=u16::MAX).find(|port| !taken.contains(port)) else {
+                continue;
+            };
+            taken.insert(listen);
+            let host_ip = port["hostIP"].as_str().map(str::to_owned);
+            let container = container_name.clone();
+            forwards.push(Forward { host, host_ip, listen, target, container });
+            if let Some(port) = port.as_object_mut() {
+                port.remove("hostPort");
+                port.remove("hostIP");
+            }
         }
-        port
+        // The kubelet publishes the host ports of ordinary containers only, not of a restartable
+        // init container. All containers of a Pod have one network, so that it does not matter
+        // which of them names the port.
+        let published = forwards[first..].iter().map(Forward::published);
+        if let Some(ports) = container.get_mut("ports").and_then(Value::as_array_mut) {
+            ports.extend(published);
+        }
     }
+    forwards
 }
 
 fn ports(container: &Value) -> impl Iterator<Item = &Value> {

@@ -5,12 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use packrat_api::token::TokenPolicy;
 
-use super::limits::{Limits, Lowered};
-use super::{
-    EndpointsFrom, ExposureType, GatewayParametersSpec, PolicySettings, TcpPolicy, TerminatePolicy,
-    parse_size,
-};
+use super::exposure::ExposureType;
+use super::gateway_parameters::GatewayParametersSpec;
+use super::limits::{EndpointsFrom, Limits};
+use super::lowering::Lowered;
+use super::packrat_policy::PolicySettings;
+use super::tcp::TcpPolicy;
+use super::terminate::TerminatePolicy;
 use crate::overrides::Overrides;
+use crate::size::parse_size;
 
 impl GatewayParametersSpec {
     /// The parameters, as far as the parameters of a GatewayClass let a Gateway have them, and a
@@ -31,6 +34,15 @@ impl GatewayParametersSpec {
         told.extend(above.iter().map(|lowered| format!("limits: {}", lowered.told())));
         self.limits.take(limits);
         self.limits.metadata.clone_from(&class.limits.metadata);
+        self.lower_tokens(class, &mut told);
+        self.lower_destinations(class, &mut told);
+        self.lower_exposure(class, &mut told);
+        self.lower_features(class, &mut told);
+        Ok((self, told))
+    }
+
+    /// Tokens live no longer than the class's, and are bound as these.
+    fn lower_tokens(&mut self, class: &Self, told: &mut Vec<String>) {
         if class.tokens.policy != TokenPolicy::Off {
             let most = class.tokens.lifetime_seconds;
             if self.tokens.lifetime_seconds > most {
@@ -45,6 +57,10 @@ impl GatewayParametersSpec {
                 self.tokens.bind_to_network = true;
             }
         }
+    }
+
+    /// Endpoints and images are the class's.
+    fn lower_destinations(&mut self, class: &Self, told: &mut Vec<String>) {
         if self.endpoints == EndpointsFrom::Any && class.endpoints == EndpointsFrom::Pods {
             self.endpoints = EndpointsFrom::Pods;
             told.push("endpoints Any (Pods is used)".to_owned());
@@ -54,6 +70,10 @@ impl GatewayParametersSpec {
             self.envoy.image.clone_from(&class.envoy.image);
             told.push(format!("envoy.image {image} (that of the class is used)"));
         }
+    }
+
+    /// Exposure is within the class's: host network, labels, annotations, networks of clients.
+    fn lower_exposure(&mut self, class: &Self, told: &mut Vec<String>) {
         let host = ExposureType::HostNetwork;
         if self.exposure.type_ == host && class.exposure.type_ != host {
             self.exposure.type_ = class.exposure.type_;
@@ -81,6 +101,10 @@ impl GatewayParametersSpec {
             }
             own.clone_from(ranges);
         }
+    }
+
+    /// Features that the class has switched off stay off.
+    fn lower_features(&mut self, class: &Self, told: &mut Vec<String>) {
         if self.tcp != TcpPolicy::Off && class.tcp == TcpPolicy::Off {
             told.push(format!("tcp {:?} (Off is used)", self.tcp));
             self.tcp = TcpPolicy::Off;
@@ -93,7 +117,6 @@ impl GatewayParametersSpec {
             self.multicast.enabled = false;
             told.push("multicast.enabled true (false is used)".to_owned());
         }
-        Ok((self, told))
     }
 
     /// Removes labels and annotations that a Gateway's own infrastructure may not put on its objects if these

@@ -1,11 +1,11 @@
 //! Status of an `EdgeGateway`, which the operator writes.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use schemars::JsonSchema;
 use schemars::transform::RecursiveTransform;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use super::join_lines;
+use super::schema::{conditions, join_lines};
 
 /// Status of an `EdgeGateway`, as the operator sees it.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
@@ -111,25 +111,4 @@ pub struct GatewayProxy {
     /// Envoy's reason for refusing the newest configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-}
-
-/// The schema of metav1.Condition, which k8s-openapi provides only together with all other schemas.
-pub(super) fn conditions(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "type": "array",
-        "x-kubernetes-list-type": "map",
-        "x-kubernetes-list-map-keys": ["type"],
-        "items": {
-            "type": "object",
-            "required": ["type", "status", "lastTransitionTime", "reason", "message"],
-            "properties": {
-                "type": { "type": "string", "maxLength": 316 },
-                "status": { "type": "string", "enum": ["True", "False", "Unknown"] },
-                "observedGeneration": { "type": "integer", "format": "int64", "minimum": 0 },
-                "lastTransitionTime": { "type": "string", "format": "date-time" },
-                "reason": { "type": "string", "minLength": 1, "maxLength": 1024 },
-                "message": { "type": "string", "maxLength": 32768 },
-            },
-        },
-    })
 }

@@ -7,12 +7,13 @@ use schemars::transform::RecursiveTransform;
 use serde::{Deserialize, Serialize};
 
 use super::edge_gateway::{
-    Cache, Drain, EdgeGatewaySpec, Envoy, Exposure, LastMile, MulticastStreams, NamespacesFrom,
-    Repair, RouteNamespaces, SenderKindName, Sessions, Telemetry, Tokens, spec_rules,
+    Cache, Drain, EdgeGatewaySpec, Envoy, LastMile, MulticastStreams, NamespacesFrom, Repair,
+    RouteNamespaces, SenderKindName, Sessions, Telemetry, Tokens, spec_rules,
 };
-use super::join_lines;
+use super::exposure::Exposure;
 use super::limits::{EndpointsFrom, Limits};
 use super::pod_settings::Workload;
+use super::schema::join_lines;
 use super::tcp::TcpPolicy;
 use super::terminate::TerminatePolicy;
 

@@ -10,9 +10,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::edge_gateway_status::conditions;
-use super::join_lines;
-use crate::gateway_api::objects::ParentReference;
+use super::parent_reference::ParentReference;
+use super::schema::{conditions, join_lines};
 use crate::overrides::Overrides;
 
 /// Settings of routes, attached to Gateways, listeners and UDPRoutes.

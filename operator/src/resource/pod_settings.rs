@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::size::parse_memory;
+use crate::size::parse_memory;
 
 /// The workload of the gateways.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]

@@ -2,7 +2,8 @@
 
 use packrat_api::route::{RouteConfig, share_of_million, share_of_percent};
 
-use super::{EdgeGatewaySpec, parse_size};
+use super::edge_gateway::EdgeGatewaySpec;
+use crate::size::parse_size;
 
 impl EdgeGatewaySpec {
     /// Puts the gateway's settings into the configuration of a route. A size that the schema would

@@ -22,14 +22,14 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run the operator.
-    Run(Box<Options>),
+    Run(Box<RunOptions>),
     /// Print the custom resource definitions as YAML.
     Crds,
 }
 
-/// Options of `run`.
+/// RunOptions of `run`.
 #[derive(Debug, Clone, Args)]
-pub struct Options {
+pub struct RunOptions {
     /// Namespace of the operator.
     #[arg(long, env = "POD_NAMESPACE", default_value = "packrat-system")]
     pub namespace: String,
@@ -39,6 +39,46 @@ pub struct Options {
     /// Class of the EdgeGateways that this operator serves (their spec.class).
     #[arg(long, env = "PACKRAT_CLASS", default_value = DEFAULT_CLASS)]
     pub class: String,
+    /// The Service in front of the operator.
+    #[command(flatten)]
+    pub service: ServiceOptions,
+    /// Images and addresses of gateways.
+    #[command(flatten)]
+    pub gateway: GatewayOptions,
+    /// Limits of all EdgeGateways.
+    #[command(flatten)]
+    pub limits: LimitOptions,
+    /// Restrict also the destinations of gateways with their NetworkPolicies.
+    #[arg(long, env = "PACKRAT_GATEWAY_EGRESS_POLICY", default_value_t = true, action = clap::ArgAction::Set)]
+    pub gateway_egress_policy: bool,
+    /// Changes to the objects that make gateways, by kind, as JSON: {"Deployment": {"spec": {…}}}. They are
+    /// merged strategically.
+    #[arg(long, env = "PACKRAT_GATEWAY_PATCHES", default_value = "")]
+    pub gateway_patches: Patches,
+    /// Addresses of the operator's servers.
+    #[command(flatten)]
+    pub listen: ListenOptions,
+    /// The MutatingWebhookConfiguration whose certificate authority is kept current; empty if there
+    /// is none.
+    #[arg(long, env = "PACKRAT_WEBHOOK_CONFIGURATION", default_value = "packrat-injector")]
+    pub webhook_configuration: String,
+    /// Secret with the operator's certificate authority, in the operator's namespace.
+    #[arg(long, env = "PACKRAT_AUTHORITY_SECRET", default_value = "packrat-operator-authority")]
+    pub authority_secret: String,
+    /// Lease that elects the replica which writes.
+    #[arg(long, env = "PACKRAT_LEASE", default_value = "packrat-operator")]
+    pub lease: String,
+    /// Seconds for which an elected replica that is silent keeps the lease.
+    #[arg(long, env = "PACKRAT_LEASE_SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(3..=300))]
+    pub lease_seconds: u64,
+    /// Log level: error, warn, info, debug or trace, also by module.
+    #[arg(long, env = "PACKRAT_LOG", default_value = "info")]
+    pub log: String,
+}
+
+/// The Service in front of the operator.
+#[derive(Debug, Clone, Args)]
+pub struct ServiceOptions {
     /// Name of the operator's Service, through which gateways and the API server reach it.
     #[arg(long, env = "PACKRAT_SERVICE_NAME", default_value = "packrat-operator")]
     pub service_name: String,
@@ -48,6 +88,11 @@ pub struct Options {
     /// Host name that gateways reach the operator at [default: SERVICE.NAMESPACE.svc].
     #[arg(long, env = "PACKRAT_DISCOVERY_HOST")]
     pub discovery_host: Option<String>,
+}
+
+/// Images and addresses of gateways.
+#[derive(Debug, Clone, Args)]
+pub struct GatewayOptions {
     /// Image of gateways whose EdgeGateway names no image.
     #[arg(long, env = "PACKRAT_GATEWAY_IMAGE", default_value = concat!("packrat/gateway:", env!("CARGO_PKG_VERSION")))]
     pub gateway_image: String,
@@ -58,6 +103,11 @@ pub struct Options {
     /// the operator has no IPv6].
     #[arg(long, env = "PACKRAT_GATEWAY_LISTEN_ADDRESS")]
     pub gateway_listen_address: Option<IpAddr>,
+}
+
+/// Limits of all EdgeGateways.
+#[derive(Debug, Clone, Args)]
+pub struct LimitOptions {
     /// Images that EdgeGateways may name in addition to that one, separated by commas; an entry
     /// that ends in :*, /* or @* stands for all images with this beginning.
     #[arg(long, env = "PACKRAT_ALLOWED_IMAGES", value_delimiter = ',')]
@@ -79,13 +129,11 @@ pub struct Options {
     /// Most listeners of all Services at an EdgeGateway.
     #[arg(long, env = "PACKRAT_LISTENERS_PER_GATEWAY", default_value_t = 1000, value_parser = listeners())]
     pub listeners_per_gateway: u16,
-    /// Restrict also the destinations of gateways with their NetworkPolicies.
-    #[arg(long, env = "PACKRAT_GATEWAY_EGRESS_POLICY", default_value_t = true, action = clap::ArgAction::Set)]
-    pub gateway_egress_policy: bool,
-    /// Changes to the objects that make gateways, by kind, as JSON: {"Deployment": {"spec": {…}}}. They are
-    /// merged strategically.
-    #[arg(long, env = "PACKRAT_GATEWAY_PATCHES", default_value = "")]
-    pub gateway_patches: Patches,
+}
+
+/// Addresses of the operator's servers.
+#[derive(Debug, Clone, Args)]
+pub struct ListenOptions {
     /// Address that serves gateways (gRPC, mutual TLS).
     #[arg(long, env = "PACKRAT_DISCOVERY_LISTEN", default_value = "[::]:18000")]
     pub discovery_listen: SocketAddr,
@@ -95,22 +143,6 @@ pub struct Options {
     /// Address that serves /live, /ready and /metrics (HTTP).
     #[arg(long, env = "PACKRAT_HEALTH_LISTEN", default_value = "[::]:8080")]
     pub health_listen: SocketAddr,
-    /// The MutatingWebhookConfiguration whose certificate authority is kept current; empty if there
-    /// is none.
-    #[arg(long, env = "PACKRAT_WEBHOOK_CONFIGURATION", default_value = "packrat-injector")]
-    pub webhook_configuration: String,
-    /// Secret with the operator's certificate authority, in the operator's namespace.
-    #[arg(long, env = "PACKRAT_AUTHORITY_SECRET", default_value = "packrat-operator-authority")]
-    pub authority_secret: String,
-    /// Lease that elects the replica which writes.
-    #[arg(long, env = "PACKRAT_LEASE", default_value = "packrat-operator")]
-    pub lease: String,
-    /// Seconds for which an elected replica that is silent keeps the lease.
-    #[arg(long, env = "PACKRAT_LEASE_SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(3..=300))]
-    pub lease_seconds: u64,
-    /// Log level: error, warn, info, debug or trace, also by module.
-    #[arg(long, env = "PACKRAT_LOG", default_value = "info")]
-    pub log: String,
 }
 
 /// The numbers of listeners that an EdgeGateway's status can name.
@@ -118,48 +150,49 @@ fn listeners() -> clap::builder::RangedI64ValueParser<u16> {
     clap::value_parser!(u16).range(1..=Quotas::MOST_PER_GATEWAY.into())
 }
 
-impl Options {
+impl RunOptions {
     /// The operator that this is, among others of the cluster.
     pub fn operator(&self) -> Operator {
         Operator {
             class: self.class.clone(),
-            identity: format!("{}/{}", self.namespace, self.service_name),
+            identity: format!("{}/{}", self.namespace, self.service.service_name),
         }
     }
 
     /// Host name that gateways reach the operator at.
     pub fn discovery_host(&self) -> String {
-        self.discovery_host
+        self.service
+            .discovery_host
             .clone()
-            .unwrap_or_else(|| format!("{}.{}.svc", self.service_name, self.namespace))
+            .unwrap_or_else(|| format!("{}.{}.svc", self.service.service_name, self.namespace))
     }
 
     /// The namespace of the Pods that gateways reach the operator at; `None` if they reach it under
     /// another name.
     pub(super) fn discovery_namespace(&self) -> Option<String> {
-        self.discovery_host.is_none().then(|| self.namespace.clone())
+        self.service.discovery_host.is_none().then(|| self.namespace.clone())
     }
 
     /// The limits of all EdgeGateways.
     pub(super) fn policy(&self) -> Policy {
         let mut policy = Policy {
-            images: self.allowed_images.clone(),
-            host_network: self.allow_host_network,
+            images: self.limits.allowed_images.clone(),
+            host_network: self.limits.allow_host_network,
             quotas: Quotas {
-                per_service: self.listeners_per_service.into(),
-                per_namespace: self.listeners_per_namespace.into(),
-                per_gateway: self.listeners_per_gateway.into(),
+                per_service: self.limits.listeners_per_service.into(),
+                per_namespace: self.limits.listeners_per_namespace.into(),
+                per_gateway: self.limits.listeners_per_gateway.into(),
             },
             ..Policy::default()
         };
-        policy.images.extend(self.gateway_image.parse());
-        policy.never.extend(&self.denied_networks);
+        policy.images.extend(self.gateway.gateway_image.parse());
+        policy.never.extend(&self.limits.denied_networks);
         policy
     }
 
     /// Address that gateways listen on.
     pub(super) fn gateway_listen_address(&self) -> String {
-        self.gateway_listen_address.map_or_else(
+        self.gateway.gateway_listen_address.map_or_else(
             || super::listening::every_address().to_owned(),
             |address| address.to_string(),
         )
@@ -167,9 +200,9 @@ impl Options {
 
     /// Names that are in the operator's certificate.
     pub fn server_names(&self) -> Vec<String> {
-        let service = format!("{}.{}.svc", self.service_name, self.namespace);
+        let service = format!("{}.{}.svc", self.service.service_name, self.namespace);
         let mut names = vec![service.clone(), format!("{service}.cluster.local")];
-        if let Some(host) = &self.discovery_host
+        if let Some(host) = &self.service.discovery_host
             && !names.contains(host)
         {
             names.push(host.clone());

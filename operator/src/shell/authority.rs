@@ -13,8 +13,8 @@ use tokio::sync::watch;
 use super::refusal::told;
 use super::secrets::{self, STATE_ENTRY};
 use super::tls::{ServerIdentity, TlsError};
-use crate::FIELD_MANAGER;
 use crate::certificates::{Authority, CertificateError, LEAF_RENEWAL_SECONDS};
+use crate::names::FIELD_MANAGER;
 
 /// Time between two looks at the Secret.
 const LOOK_PERIOD: Duration = Duration::from_secs(60);

@@ -15,9 +15,9 @@ use tonic::{Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use super::snapshot::{Snapshot, Snapshots};
-use crate::annotations::ObjectKey;
 use crate::certificates::uid_in;
-use crate::xds::delta::{Heard, Stream as State};
+use crate::object_key::ObjectKey;
+use crate::xds::delta::{DeltaStream, Heard};
 use crate::xds::wire::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Node};
 use crate::xds::{Resources, matters};
 
@@ -234,8 +234,8 @@ impl Discovery {
         tracing::info!(event = "gateway_connected", gateway = %key.0, pod = key.1);
         let registration = Registration::new(Arc::clone(&self.connections), key.clone());
         let mut snapshots = self.snapshots.subscribe();
-        let mut state = State::default();
-        state.hear(&first);
+        let mut stream = DeltaStream::default();
+        stream.hear(&first);
         // The time until which listeners stay that Envoy has and this replica does not know.
         let (mut began, mut release_at, mut released) = (None, None, false);
         loop {
@@ -252,17 +252,11 @@ impl Discovery {
             }
             // A gateway whose EdgeGateway is gone keeps its listeners: it is about to be drained.
             if let Some(resources) = resources {
-                while let Some(response) = state.next(&resources) {
-                    tracing::debug!(
-                        event = "gateway_told", gateway = %key.0, pod = key.1,
-                        changed = response.resources.len(), removed = response.removed_resources.len()
-                    );
-                    if sender.send(Ok(response)).await.is_err() {
-                        return Ok(());
-                    }
+                if !deliver(&mut stream, &resources, sender, &key).await {
+                    return Ok(());
                 }
                 if let Some(current) = current
-                    && state.has_taken(&resources, |name| matters(&current.view, name))
+                    && stream.has_taken(&resources, |name| matters(&current.view, name))
                 {
                     registration.set_version(current.version.as_ref());
                 }
@@ -270,7 +264,7 @@ impl Discovery {
             tokio::select! {
                 () = until(release_at), if !released => {
                     released = true;
-                    state.release();
+                    stream.release();
                 }
                 changed = snapshots.changed() => {
                     if changed.is_err() {
@@ -282,18 +276,40 @@ impl Discovery {
                         tracing::info!(event = "gateway_disconnected", gateway = %key.0, pod = key.1);
                         return Ok(());
                     };
-                    match state.hear(&request) {
-                        Heard::Accepted => registration.set_error(None),
-                        Heard::Refused(reason) => {
-                            let reason: String = reason.chars().take(MAXIMUM_REASON_CHARACTERS).collect();
-                            tracing::warn!(event = "configuration_refused", gateway = %key.0, pod = key.1, reason);
-                            registration.set_error(Some(reason));
-                        }
-                        Heard::Subscription | Heard::Nothing => {}
-                    }
+                    note(stream.hear(&request), &registration, &key);
                 }
             }
         }
+    }
+}
+
+/// Sends a gateway the resources that it lacks; false if the connection has ended.
+async fn deliver(
+    stream: &mut DeltaStream,
+    resources: &Resources,
+    sender: &mpsc::Sender<Result<DeltaDiscoveryResponse, Status>>,
+    (gateway, pod): &(ObjectKey, String),
+) -> bool {
+    while let Some(response) = stream.next(resources) {
+        let (changed, removed) = (response.resources.len(), response.removed_resources.len());
+        tracing::debug!(event = "gateway_told", gateway = %gateway, pod, changed, removed);
+        if sender.send(Ok(response)).await.is_err() {
+            return false;
+        }
+    }
+    true
+}
+
+/// Notes a gateway's answer about its configuration.
+fn note(heard: Heard, registration: &Registration, (gateway, pod): &(ObjectKey, String)) {
+    match heard {
+        Heard::Accepted => registration.set_error(None),
+        Heard::Refused(reason) => {
+            let reason: String = reason.chars().take(MAXIMUM_REASON_CHARACTERS).collect();
+            tracing::warn!(event = "configuration_refused", gateway = %gateway, pod, reason);
+            registration.set_error(Some(reason));
+        }
+        Heard::Subscription | Heard::Nothing => {}
     }
 }
 

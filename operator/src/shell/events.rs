@@ -10,10 +10,11 @@ use sha2::{Digest as _, Sha256};
 
 use super::refusal::{namespace_ends, told};
 use super::snapshot::{GatewaySnapshot, Snapshot};
-use crate::FIELD_MANAGER;
-use crate::annotations::{ObjectKey, Problem, Reason};
 use crate::gateway_api::Finding;
-use crate::gateway_api::status::{assisting, route_assisting};
+use crate::names::FIELD_MANAGER;
+use crate::object_key::ObjectKey;
+use crate::problem::{Problem, Reason};
+use crate::status::gateway_api::{assisting, route_assisting};
 
 /// Longest note of an Event.
 const MAXIMUM_NOTE_BYTES: usize = 1000;
@@ -245,8 +246,9 @@ const fn api_version(kind: &str) -> &'static str {
 mod tests {
     use super::*;
     use crate::gateway_api::attach::{ParentState, RouteState};
-    use crate::gateway_api::objects::{Metadata, ParentReference};
+    use crate::gateway_api::objects::Metadata;
     use crate::gateway_api::{GatewayClass, UdpRoute};
+    use crate::resource::ParentReference;
 
     #[test]
     fn objects_of_the_gateway_api_are_told_what_becomes_of_them() {

@@ -18,14 +18,14 @@ use tokio::task::JoinSet;
 use super::refusal::told;
 use super::snapshot::Snapshots;
 use super::watches::{Seen, follow, key};
-use crate::annotations::ObjectKey;
 use crate::gateway_api::bundle::BUNDLE_VERSION;
 use crate::gateway_api::objects::Read;
 use crate::gateway_api::{
-    API_GROUP, Bundles, Gateway, GatewayClass, Objects, Parameters, PolicyModel, ReferenceGrant,
-    UdpRoute,
+    Bundles, Gateway, GatewayClass, Objects, Parameters, PolicyModel, ReferenceGrant, UdpRoute,
 };
 use crate::index::set;
+use crate::names::API_GROUP;
+use crate::object_key::ObjectKey;
 
 /// Time between two checks of the kinds that the cluster has.
 const LOOK_PERIOD: Duration = Duration::from_secs(30);

@@ -13,11 +13,12 @@ use tokio::sync::{Mutex, watch};
 use super::gateway_api::{Kind, Served};
 use super::refusal::{namespace_ends, told};
 use super::snapshot::Snapshot;
-use crate::FIELD_MANAGER;
-use crate::annotations::ObjectKey;
 use crate::gateway_api::objects::Metadata;
-use crate::gateway_api::{GatewayState, controller_name, status, translate};
+use crate::gateway_api::{GatewayState, controller_name, translate};
+use crate::names::FIELD_MANAGER;
+use crate::object_key::ObjectKey;
 use crate::resource::EdgeGateway;
+use crate::status::gateway_api as status;
 
 /// Number of objects at a time.
 const PARALLEL_OBJECTS: usize = 8;

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use super::authority::Identities;
 use super::discovery::Connections;
 use super::peers::{Door, IDLE_TIME};
-use super::snapshot::Snapshots;
+use super::snapshot::{Snapshot, Snapshots};
 
 /// The sources of the pages.
 #[derive(Clone)]
@@ -131,22 +131,27 @@ impl Health {
                 "# HELP packrat_operator_{name} {help}\n# TYPE packrat_operator_{name} gauge\npackrat_operator_{name} {value}\n"
             );
         }
-        let name = "edge_gateway_condition";
-        let help = "1 while a condition of an EdgeGateway is True, 0 while it is not.";
-        let _ = write!(
-            text,
-            "# HELP packrat_operator_{name} {help}\n# TYPE packrat_operator_{name} gauge\n"
-        );
-        for (gateway, found) in &snapshot.gateways {
-            for condition in &found.model.status.conditions {
-                let is_true = u8::from(condition.status == "True");
-                let _ = writeln!(
-                    text,
-                    "packrat_operator_{name}{{gateway=\"{gateway}\",condition=\"{}\",reason=\"{}\"}} {is_true}",
-                    condition.type_, condition.reason
-                );
-            }
-        }
+        write_conditions(&snapshot, &mut text);
         text
+    }
+}
+
+/// The conditions of all EdgeGateways.
+fn write_conditions(snapshot: &Snapshot, text: &mut String) {
+    let name = "edge_gateway_condition";
+    let help = "1 while a condition of an EdgeGateway is True, 0 while it is not.";
+    let _ = write!(
+        text,
+        "# HELP packrat_operator_{name} {help}\n# TYPE packrat_operator_{name} gauge\n"
+    );
+    for (gateway, found) in &snapshot.gateways {
+        for condition in &found.model.status.conditions {
+            let is_true = u8::from(condition.status == "True");
+            let _ = writeln!(
+                text,
+                "packrat_operator_{name}{{gateway=\"{gateway}\",condition=\"{}\",reason=\"{}\"}} {is_true}",
+                condition.type_, condition.reason
+            );
+        }
     }
 }

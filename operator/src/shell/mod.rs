@@ -1,18 +1,26 @@
 //! The operator's I/O: watches, server-side apply, leases, TLS, HTTP.
 
+#[cfg(test)]
+mod answering;
 pub mod arguments;
 mod authority;
+mod claim;
 mod controller;
 mod discovery;
+mod edge_gateway;
 mod election;
 mod error;
 mod events;
+mod failure;
 mod gateway_api;
 mod gateway_objects;
+mod gateway_secrets;
 mod health;
 mod injector;
 mod keys;
+mod last_configuration;
 mod listening;
+mod objects;
 mod observations;
 mod peers;
 mod readings;
@@ -26,6 +34,7 @@ mod snapshot;
 mod tenant_secrets;
 mod tls;
 mod watches;
+mod webhook;
 
 pub use authority::Identities;
 pub use discovery::{Connections, Discovery};

@@ -7,9 +7,10 @@ use k8s_openapi::api::core::v1::{Node, Pod, PodStatus, Service};
 use kube::ResourceExt as _;
 use tokio::sync::watch;
 
-use crate::annotations::ObjectKey;
+use crate::names::GATEWAY_LABEL;
+use crate::object_key::ObjectKey;
 use crate::resource::ExposureType;
-use crate::workload::{GATEWAY_LABEL, object_name};
+use crate::workload::object_name;
 
 /// A gateway's Pod.
 #[derive(Debug, Clone, PartialEq, Eq)]

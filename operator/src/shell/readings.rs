@@ -16,9 +16,9 @@ use tokio::sync::watch;
 
 use super::observations::Observations;
 use super::snapshot::Snapshots;
-use crate::annotations::ObjectKey;
+use crate::envoy::METRICS_PORT;
+use crate::object_key::ObjectKey;
 use crate::status::{Reading, StoppedRoute};
-use crate::workload::METRICS_PORT;
 
 /// Time between two readings of the Pods.
 const LOOK_PERIOD: Duration = Duration::from_secs(30);

@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::arguments::Options;
+use super::arguments::RunOptions;
 use super::authority::{self, Identities};
 use super::controller::Controller;
 use super::discovery::{Connections, Discovery};
@@ -28,13 +28,13 @@ use super::observations::Observations;
 use super::readings::Readings;
 use super::snapshot::{Snapshots, Surroundings};
 use super::{gateway_api, injector, keys, listening, reports, tenant_secrets, tls, watches};
-use crate::annotations::ObjectKey;
 use crate::inject::Sidecar;
+use crate::object_key::ObjectKey;
 use crate::workload::Platform;
 
 /// State that the tasks of a replica share.
 pub(super) struct Replica<'a> {
-    options: &'a Options,
+    options: &'a RunOptions,
     client: Client,
     /// The address that gateways listen on.
     listen_address: String,
@@ -49,7 +49,7 @@ pub(super) struct Replica<'a> {
 impl<'a> Replica<'a> {
     /// Creates a replica without tasks. `is_elected`: true while it is the writing one.
     pub(super) async fn new(
-        options: &'a Options,
+        options: &'a RunOptions,
         is_elected: watch::Receiver<bool>,
     ) -> Result<Self, RunError> {
         // Connections to the API server use it; it may have been chosen already in a test.
@@ -100,7 +100,7 @@ impl<'a> Replica<'a> {
     }
 
     async fn start_health(&self, tasks: &mut JoinSet<()>) -> Result<(), RunError> {
-        let listener = listen(self.options.health_listen).await?;
+        let listener = listen(self.options.listen.health_listen).await?;
         let health = Health {
             snapshots: Arc::clone(&self.snapshots),
             connections: Arc::clone(&self.connections),
@@ -113,7 +113,7 @@ impl<'a> Replica<'a> {
 
     /// The certificates by which gateways and the API server know this operator.
     async fn start_identities(&self, tasks: &mut JoinSet<()>) -> Result<Arc<Identities>, RunError> {
-        let Options { namespace, authority_secret, .. } = self.options;
+        let RunOptions { namespace, authority_secret, .. } = self.options;
         let names = self.options.server_names();
         let authority =
             authority::obtain(&self.client, namespace, authority_secret, false, None).await?;
@@ -156,7 +156,7 @@ impl<'a> Replica<'a> {
         tasks: &mut JoinSet<()>,
     ) -> Result<(), RunError> {
         let discovery = Discovery::new(Arc::clone(&self.snapshots), Arc::clone(&self.connections));
-        let listener = listen(self.options.discovery_listen).await?;
+        let listener = listen(self.options.listen.discovery_listen).await?;
         tasks.spawn(tls::serve(listener, identities.discovery(), move |request, certificate| {
             discovery.clone().answer(request, certificate)
         }));
@@ -172,11 +172,11 @@ impl<'a> Replica<'a> {
         tasks: &mut JoinSet<()>,
     ) -> Result<(), RunError> {
         let sidecar = Arc::new(Sidecar {
-            image: self.options.gateway_image.clone(),
-            pull_policy: self.options.gateway_image_pull_policy.clone(),
+            image: self.options.gateway.gateway_image.clone(),
+            pull_policy: self.options.gateway.gateway_image_pull_policy.clone(),
             listen_address: self.listen_address.clone(),
         });
-        let listener = listen(self.options.webhook_listen).await?;
+        let listener = listen(self.options.listen.webhook_listen).await?;
         tasks.spawn(tls::serve(listener, identities.webhook(), move |request, _| {
             injector::answer(request, Arc::clone(&sidecar))
         }));
@@ -203,10 +203,10 @@ impl<'a> Replica<'a> {
             client: self.client.clone(),
             operator: self.options.operator(),
             platform: Platform {
-                image: self.options.gateway_image.clone(),
-                pull_policy: self.options.gateway_image_pull_policy.clone(),
+                image: self.options.gateway.gateway_image.clone(),
+                pull_policy: self.options.gateway.gateway_image_pull_policy.clone(),
                 discovery_host: self.options.discovery_host(),
-                discovery_port: self.options.discovery_port,
+                discovery_port: self.options.service.discovery_port,
                 discovery_namespace: self.options.discovery_namespace(),
                 egress_policy: self.options.gateway_egress_policy,
                 listen_address: self.listen_address.clone(),

@@ -12,8 +12,8 @@ use serde_json::json;
 
 use super::discovery::{Connections, Proxy};
 use super::refusal::told;
-use crate::FIELD_MANAGER;
-use crate::annotations::ObjectKey;
+use crate::names::FIELD_MANAGER;
+use crate::object_key::ObjectKey;
 use crate::resource::{EdgeGateway, GatewayProxy};
 
 /// Changes within this time are written together.

@@ -7,7 +7,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::arguments::Options;
+use super::arguments::RunOptions;
 use super::election::{Candidate, Ending};
 use super::error::RunError;
 use super::replica::Replica;
@@ -19,14 +19,14 @@ const RELEASE_TIME: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// [`RunError`]: the reason why it cannot start.
-pub fn run(options: Options) -> Result<(), RunError> {
+pub fn run(options: RunOptions) -> Result<(), RunError> {
     let filter = tracing_subscriber::EnvFilter::try_new(&options.log).unwrap_or_default();
     tracing_subscriber::fmt().json().flatten_event(true).with_env_filter(filter).init();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(operate(options))
 }
 
-async fn operate(options: Options) -> Result<(), RunError> {
+async fn operate(options: RunOptions) -> Result<(), RunError> {
     let (elected, is_elected) = watch::channel(false);
     let replica = Replica::new(&options, is_elected).await?;
     // The tasks do not end. If one does (a defect), it ends the replica: Kubernetes starts it

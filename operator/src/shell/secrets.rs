@@ -8,7 +8,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use crate::FIELD_MANAGER;
+use crate::names::FIELD_MANAGER;
 
 /// The entry of a Secret that holds the operator's own state.
 pub(super) const STATE_ENTRY: &str = "state.json";

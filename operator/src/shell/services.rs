@@ -9,11 +9,12 @@ use serde_json::{Value, json};
 
 use super::refusal::told;
 use super::snapshot::Snapshot;
-use crate::FIELD_MANAGER;
-use crate::annotations::ObjectKey;
 use crate::index::ServiceView;
+use crate::names::FIELD_MANAGER;
+use crate::names::SERVICE_CONDITION;
+use crate::object_key::ObjectKey;
 use crate::resource::EdgeGatewayStatus;
-use crate::status::{SERVICE_CONDITION, service_condition};
+use crate::status::service_condition;
 
 /// Number of requests at a time.
 const PARALLEL_REQUESTS: usize = 8;

@@ -8,12 +8,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::sync::{Notify, watch};
 
-use crate::annotations::ObjectKey;
+use crate::envoy::TOKEN_FILTER;
 use crate::gateway_api::Objects;
-use crate::index::{GatewayModel, GatewayView, Index, Lingering, Operator, Resolution};
+use crate::index::{GatewayView, Index, Lingering, Operator, Resolution};
 use crate::keys::GatewayKeys;
+use crate::model::GatewayModel;
+use crate::object_key::ObjectKey;
 use crate::policy::Policy;
-use crate::workload::{BOOTSTRAP_DIRECTORY, TOKEN_FILTER};
+use crate::workload::BOOTSTRAP_DIRECTORY;
 use crate::xds::{self, GatewaySettings, Resources};
 
 /// Changes within this time are handled together.
@@ -143,7 +145,7 @@ impl Snapshots {
         let keys = locked(&self.keys);
         let index = locked(&self.index);
         index
-            .gateways()
+            .gateways
             .iter()
             .filter(|(key, model)| !keys.contains_key(key) && index.operator().serves(model))
             .map(|(key, _)| key.clone())
@@ -201,7 +203,7 @@ impl Snapshots {
             let index = locked(&self.index);
             let resolution = index.resolve();
             locked(&self.lingering).recognize(&resolution, &index);
-            (resolution, index.gateways().clone(), index.gateway_api().clone(), index.quotas())
+            (resolution, (*index.gateways).clone(), index.gateway_api().clone(), index.quotas())
         };
         let drain = |key: &ObjectKey| {
             models.get(key).map_or(0, |model| i64::from(model.spec.drain.seconds))

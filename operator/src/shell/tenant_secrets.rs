@@ -11,8 +11,8 @@ use kube::{Api, Client, ResourceExt as _};
 
 use super::refusal::told;
 use super::snapshot::Snapshots;
-use crate::annotations::ObjectKey;
 use crate::index::{Certificate, read_server_ids};
+use crate::object_key::ObjectKey;
 
 /// Time between two readings of Secrets that could not be used.
 const RETRY_PERIOD: Duration = Duration::from_secs(2);

@@ -14,11 +14,12 @@ use rustls::ServerConfig;
 use rustls::server::WebPkiClientVerifier;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
-use super::peers::Door;
+use super::peers::{Door, Visit};
 use crate::certificates::Issued;
 
 /// Longest time for a handshake, and for the head of a request.
@@ -105,53 +106,63 @@ pub async fn serve<Answer, Answering, Body>(
                 stream = handshake => stream,
                 () = visit.over() => return,
             };
-            let stream = match stream {
-                Ok(Ok(stream)) => stream,
-                Ok(Err(error)) => {
-                    return tracing::debug!(event = "handshake_failed", error = %error);
-                }
-                Err(_) => return,
-            };
-            let certificate = stream
-                .get_ref()
-                .1
-                .peer_certificates()
-                .and_then(|chain| chain.first())
-                .map(|leaf| leaf.clone().into_owned());
-            let visit = &visit;
-            let service = service_fn(move |request| {
-                let (being_answered, answering) =
-                    (visit.request(), answer(request, certificate.clone()));
-                async move {
-                    // A stream is being answered until its body ends.
-                    let answer = answering.await;
-                    Ok::<_, Infallible>(
-                        answer.map(|body| Kept { body, _until_dropped: being_answered }),
-                    )
-                }
-            });
-            let mut builder = auto::Builder::new(TokioExecutor::new());
-            builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE_PATIENCE);
-            // Detects a gateway that has vanished without closing the connection.
-            builder
-                .http2()
-                .timer(TokioTimer::new())
-                .keep_alive_interval(Some(Duration::from_secs(10)))
-                .keep_alive_timeout(Duration::from_secs(10));
-            let mut connection =
-                std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
-            let served = tokio::select! {
-                served = connection.as_mut() => served,
-                () = visit.over() => {
-                    connection.as_mut().graceful_shutdown();
-                    // A peer that does not close the connection is abandoned.
-                    tokio::time::timeout(HANDSHAKE_PATIENCE, connection).await.unwrap_or(Ok(()))
-                }
-            };
-            if let Err(error) = served {
-                tracing::debug!(event = "connection_failed", error = %error);
+            match stream {
+                Ok(Ok(stream)) => serve_connection(stream, &visit, answer).await,
+                Ok(Err(error)) => tracing::debug!(event = "handshake_failed", error = %error),
+                Err(_) => {}
             }
         });
+    }
+}
+
+/// Serves one connection until its end.
+async fn serve_connection<Answer, Answering, Body>(
+    stream: TlsStream<TcpStream>,
+    visit: &Visit,
+    answer: Answer,
+) where
+    Answer: Fn(http::Request<Incoming>, Option<CertificateDer<'static>>) -> Answering
+        + Clone
+        + Send
+        + 'static,
+    Answering: Future<Output = http::Response<Body>> + Send + 'static,
+    Body: hyper::body::Body + Send + Unpin + 'static,
+    Body::Data: Send,
+    Body::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let certificate = stream
+        .get_ref()
+        .1
+        .peer_certificates()
+        .and_then(|chain| chain.first())
+        .map(|leaf| leaf.clone().into_owned());
+    let service = service_fn(move |request| {
+        let (being_answered, answering) = (visit.request(), answer(request, certificate.clone()));
+        async move {
+            // A stream is being answered until its body ends.
+            let answer = answering.await;
+            Ok::<_, Infallible>(answer.map(|body| Kept { body, _until_dropped: being_answered }))
+        }
+    });
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE_PATIENCE);
+    // Detects a gateway that has vanished without closing the connection.
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(Some(Duration::from_secs(10)))
+        .keep_alive_timeout(Duration::from_secs(10));
+    let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let served = tokio::select! {
+        served = connection.as_mut() => served,
+        () = visit.over() => {
+            connection.as_mut().graceful_shutdown();
+            // A peer that does not close the connection is abandoned.
+            tokio::time::timeout(HANDSHAKE_PATIENCE, connection).await.unwrap_or(Ok(()))
+        }
+    };
+    if let Err(error) = served {
+        tracing::debug!(event = "connection_failed", error = %error);
     }
 }
 

@@ -21,14 +21,16 @@ use tokio::task::JoinSet;
 use super::observations::Observations;
 use super::refusal::told_by_watch;
 use super::snapshot::Snapshots;
-use crate::FIELD_MANAGER;
-use crate::annotations::ObjectKey;
-use crate::index::{
-    GatewayModel, Index, NamespaceModel, Operator, PodModel, ServiceModel, SliceModel,
-    node_addresses, service_addresses,
+use crate::index::{Index, Operator};
+use crate::model::is_ours;
+use crate::model::{
+    GatewayModel, NamespaceModel, PodModel, ServiceModel, SliceModel, node_addresses,
+    service_addresses,
 };
+use crate::names::FIELD_MANAGER;
+use crate::names::GATEWAY_LABEL;
+use crate::object_key::ObjectKey;
 use crate::resource::EdgeGateway;
-use crate::workload::{GATEWAY_LABEL, is_ours};
 
 /// Number of watches that have to see all objects before the first snapshot: the watches of this
 /// module, and all of the Gateway API together.
@@ -89,10 +91,8 @@ where
 trait Indexed: Resource + Sized {
     /// The kind, for the log.
     const KINDS: &'static str;
-    /// Puts an object into the index; returns true if the index has changed.
-    fn put(&self, index: &mut Index) -> bool;
-    /// Removes an object from the index; returns true if the index has changed.
-    fn remove(&self, index: &mut Index) -> bool;
+    /// Puts an object into the index, or removes it (`None`); returns true if the index has changed.
+    fn set(index: &mut Index, key: ObjectKey, object: Option<&Self>) -> bool;
     /// Removes all objects from the index except `all`.
     fn retain(index: &mut Index, all: &BTreeSet<ObjectKey>);
 }
@@ -100,41 +100,31 @@ trait Indexed: Resource + Sized {
 impl Indexed for DeserializeGuard<EdgeGateway> {
     const KINDS: &'static str = "EdgeGateways";
 
-    fn put(&self, index: &mut Index) -> bool {
-        match &self.0 {
-            Ok(gateway) => index.set_gateway(key(gateway), Some(GatewayModel::read(gateway))),
+    fn set(index: &mut Index, key: ObjectKey, object: Option<&Self>) -> bool {
+        let model = match object.map(|object| &object.0) {
+            None => None,
+            Some(Ok(gateway)) => Some(GatewayModel::read(gateway)),
             // The others continue; this one stays as it was.
-            Err(error) => {
-                tracing::error!(
-                    event = "edge_gateway_unreadable",
-                    gateway = %key(self),
-                    error = %error
-                );
-                false
+            Some(Err(error)) => {
+                tracing::error!(event = "edge_gateway_unreadable", gateway = %key, error = %error);
+                return false;
             }
-        }
-    }
-
-    fn remove(&self, index: &mut Index) -> bool {
-        index.set_gateway(key(self), None)
+        };
+        index.gateways.set(key, model)
     }
 
     fn retain(index: &mut Index, all: &BTreeSet<ObjectKey>) {
-        index.retain_gateways(|key| all.contains(key));
+        index.gateways.retain(|key| all.contains(key));
     }
 }
 
 impl Indexed for Namespace {
     const KINDS: &'static str = "Namespaces";
 
-    fn put(&self, index: &mut Index) -> bool {
-        let relabelled = index.set_namespace_labels(self.name_any(), Some(self.labels().clone()));
-        index.set_namespace(self.name_any(), NamespaceModel::read(self)) || relabelled
-    }
-
-    fn remove(&self, index: &mut Index) -> bool {
-        let forgotten = index.set_namespace_labels(self.name_any(), None);
-        index.set_namespace(self.name_any(), None) || forgotten
+    fn set(index: &mut Index, key: ObjectKey, object: Option<&Self>) -> bool {
+        let labels = object.map(|object| object.labels().clone());
+        let relabelled = index.set_namespace_labels(key.name.clone(), labels);
+        index.namespaces.set(key.name, object.and_then(NamespaceModel::read)) || relabelled
     }
 
     fn retain(index: &mut Index, all: &BTreeSet<ObjectKey>) {
@@ -145,32 +135,22 @@ impl Indexed for Namespace {
 impl Indexed for EndpointSlice {
     const KINDS: &'static str = "EndpointSlices";
 
-    fn put(&self, index: &mut Index) -> bool {
-        index.set_slice(key(self), SliceModel::read(self))
-    }
-
-    fn remove(&self, index: &mut Index) -> bool {
-        index.set_slice(key(self), None)
+    fn set(index: &mut Index, key: ObjectKey, object: Option<&Self>) -> bool {
+        index.set_slice(key, object.and_then(SliceModel::read))
     }
 
     fn retain(index: &mut Index, all: &BTreeSet<ObjectKey>) {
-        index.retain_slices(|key| all.contains(key));
+        index.slices.retain(|key| all.contains(key));
     }
 }
 
 impl Indexed for Service {
     const KINDS: &'static str = "Services";
 
-    fn put(&self, index: &mut Index) -> bool {
-        let moved = index.set_service_addresses(key(self), Some(service_addresses(self)));
-        let is_other = index.set_operator(key(self), Operator::read(self));
-        index.set_service(key(self), ServiceModel::read(self)) || moved || is_other
-    }
-
-    fn remove(&self, index: &mut Index) -> bool {
-        let gone = index.set_service_addresses(key(self), None);
-        let operator_gone = index.set_operator(key(self), None);
-        index.set_service(key(self), None) || gone || operator_gone
+    fn set(index: &mut Index, key: ObjectKey, object: Option<&Self>) -> bool {
+        let moved = index.set_service_addresses(key.clone(), object.map(service_addresses));
+        let is_other = index.operators.set(key.clone(), object.and_then(Operator::read));
+        index.services.set(key, object.and_then(ServiceModel::read)) || moved || is_other
     }
 
     fn retain(index: &mut Index, all: &BTreeSet<ObjectKey>) {
@@ -181,32 +161,24 @@ impl Indexed for Service {
 impl Indexed for Pod {
     const KINDS: &'static str = "Pods";
 
-    fn put(&self, index: &mut Index) -> bool {
-        index.set_pod(key(self), PodModel::read(self))
-    }
-
-    fn remove(&self, index: &mut Index) -> bool {
-        index.set_pod(key(self), None)
+    fn set(index: &mut Index, key: ObjectKey, object: Option<&Self>) -> bool {
+        index.pods.set(key, object.and_then(PodModel::read))
     }
 
     fn retain(index: &mut Index, all: &BTreeSet<ObjectKey>) {
-        index.retain_pods(|key| all.contains(key));
+        index.pods.retain(|key| all.contains(key));
     }
 }
 
 impl Indexed for Node {
     const KINDS: &'static str = "Nodes";
 
-    fn put(&self, index: &mut Index) -> bool {
-        index.set_node(self.name_any(), Some(node_addresses(self)))
-    }
-
-    fn remove(&self, index: &mut Index) -> bool {
-        index.set_node(self.name_any(), None)
+    fn set(index: &mut Index, key: ObjectKey, object: Option<&Self>) -> bool {
+        index.nodes.set(key.name, object.map(node_addresses))
     }
 
     fn retain(index: &mut Index, all: &BTreeSet<ObjectKey>) {
-        index.retain_nodes(|name| all.contains(&ObjectKey::new("", name)));
+        index.nodes.retain(|name| all.contains(&ObjectKey::new("", name)));
     }
 }
 
@@ -227,8 +199,10 @@ fn index<K>(
         follow(K::KINDS, stream, |seen| {
             also(seen);
             match seen {
-                Seen::Present(object) => snapshots.update(|index| object.put(index)),
-                Seen::Gone(object) => snapshots.update(|index| object.remove(index)),
+                Seen::Present(object) => {
+                    snapshots.update(|index| K::set(index, key(object), Some(object)))
+                }
+                Seen::Gone(object) => snapshots.update(|index| K::set(index, key(object), None)),
                 Seen::All(all) => {
                     snapshots.update(|index| {
                         K::retain(index, all);

@@ -1,29 +1,32 @@
 //! The conditions of an EdgeGateway, except for its assistance.
 
-use super::{Finding, LISTED_PROBLEMS, Observed};
-use crate::annotations::Reason;
-use crate::index::{GatewayModel, GatewayView, told};
+use super::observed::Observed;
+use crate::gateway_api::Finding;
+use crate::index::GatewayView;
+use crate::model::GatewayModel;
+use crate::object_key::told;
+use crate::problem::{LISTED_PROBLEMS, Reason};
 use crate::resource::{ExposureType, GatewayProxy};
 
 /// Condition `Accepted`: the objects of the gateway may and can be made.
 pub(super) fn accepted(view: &GatewayView, observed: &Observed) -> Finding {
     match &observed.failure {
-        _ if observed.namespace_ends => Finding(
-            Some(false),
+        _ if observed.namespace_ends => Finding::no(
+            "Accepted",
             "NamespaceEnds",
-            "the namespace is being deleted: nothing is made or repaired in it any more".to_owned(),
+            "the namespace is being deleted: nothing is made or repaired in it any more",
         ),
-        _ if observed.definition_is_outdated => Finding(
-            Some(false),
+        _ if observed.definition_is_outdated => Finding::no(
+            "Accepted",
             Reason::DefinitionOutdated.name(),
-            "the cluster has the resource definitions of an older version, which drop what the operator writes: of the status only conditions are current. Upgrade the release, or with crds.enabled=false the definitions alone: kubectl apply --server-side --force-conflicts -f charts/packrat/definitions".to_owned(),
+            "the cluster has the resource definitions of an older version, which drop what the operator writes: of the status only conditions are current. Upgrade the release, or with crds.enabled=false the definitions alone: kubectl apply --server-side --force-conflicts -f charts/packrat/definitions",
         ),
         _ if view.refusal.is_some() => {
-            Finding(Some(false), "NotPermitted", view.refusal.clone().unwrap_or_default())
+            Finding::no("Accepted", "NotPermitted", view.refusal.clone().unwrap_or_default())
         }
-        None => Finding(Some(true), "Accepted", "the gateways are set up".to_owned()),
-        Some(failure) => Finding(
-            Some(false),
+        None => Finding::yes("Accepted", "Accepted", "the gateways are set up"),
+        Some(failure) => Finding::no(
+            "Accepted",
             "ApplyFailed",
             format!("an object of this EdgeGateway was refused: {failure}"),
         ),
@@ -35,8 +38,8 @@ pub(super) fn resolved_routes(view: &GatewayView) -> Finding {
     let problems =
         || view.problems.iter().filter(|(_, problem)| problem.reason != Reason::PortKept);
     let Some((_, first)) = problems().next() else {
-        let message = "all Services that chose this gateway have their ports".to_owned();
-        return Finding(Some(true), "Resolved", message);
+        let message = "all Services that chose this gateway have their ports";
+        return Finding::yes("ResolvedRoutes", "Resolved", message);
     };
     let mut told: Vec<String> = problems()
         .take(LISTED_PROBLEMS)
@@ -46,7 +49,7 @@ pub(super) fn resolved_routes(view: &GatewayView) -> Finding {
     if count > LISTED_PROBLEMS {
         told.push(format!("and {} more", count - LISTED_PROBLEMS));
     }
-    Finding(Some(false), first.reason.name(), told.join("; "))
+    Finding::no("ResolvedRoutes", first.reason.name(), told.join("; "))
 }
 
 /// Condition `Programmed`: every gateway that is ready is connected, and has taken the newest
@@ -64,11 +67,11 @@ pub(super) fn programmed(observed: &Observed) -> Finding {
             proxies.len(),
             refusals.join("; ")
         );
-        return Finding(Some(false), "Refused", message);
+        return Finding::no("Programmed", "Refused", message);
     }
     if proxies.is_empty() {
-        let message = "no gateway is connected to the operator".to_owned();
-        return Finding(None, "NotConnected", message);
+        let message = "no gateway is connected to the operator";
+        return Finding::unknown("Programmed", "NotConnected", message);
     }
     let silent: Vec<&str> = ready_pods
         .iter()
@@ -82,7 +85,7 @@ pub(super) fn programmed(observed: &Observed) -> Finding {
             ready_pods.len(),
             some_of(&silent)
         );
-        return Finding(Some(false), "NotConnected", message);
+        return Finding::no("Programmed", "NotConnected", message);
     }
     // A Pod that is not ready serves no new clients, and may be on its way out.
     let counts = |proxy: &&GatewayProxy| ready_pods.is_empty() || ready_pods.contains(&proxy.name);
@@ -99,10 +102,10 @@ pub(super) fn programmed(observed: &Observed) -> Finding {
             counted.len(),
             some_of(&behind)
         );
-        return Finding(Some(false), "Pending", message);
+        return Finding::no("Programmed", "Pending", message);
     }
     let message = format!("{} gateways have the newest configuration", counted.len());
-    Finding(Some(true), "Programmed", message)
+    Finding::yes("Programmed", "Programmed", message)
 }
 
 /// The first names of many.
@@ -121,12 +124,12 @@ pub(super) fn ready(gateway: &GatewayModel, view: &GatewayView, observed: &Obser
             "none of {} gateway Pods is ready; look at them with kubectl describe pods",
             observed.pods
         );
-        return Finding(Some(false), "NoReadyGateway", message);
+        return Finding::no("Ready", "NoReadyGateway", message);
     }
     if view.listeners.values().all(|listener| listener.is_leaving) {
         let message =
             "no Service has chosen this gateway; annotate one with packrat.dev/assist: enabled";
-        return Finding(Some(false), "NoRoutes", message.to_owned());
+        return Finding::no("Ready", "NoRoutes", message);
     }
     if observed.addresses.is_empty() {
         let message = match gateway.spec.exposure.type_ {
@@ -135,8 +138,8 @@ pub(super) fn ready(gateway: &GatewayModel, view: &GatewayView, observed: &Obser
             }
             _ => "the gateways have no address yet",
         };
-        return Finding(Some(false), "NoAddress", message.to_owned());
+        return Finding::no("Ready", "NoAddress", message);
     }
     let message = format!("{} of {} gateways are ready", observed.ready, observed.pods);
-    Finding(Some(true), "Ready", message)
+    Finding::yes("Ready", "Ready", message)
 }

@@ -1,9 +1,10 @@
 //! The condition of a Service.
 
-use super::{LISTED_PROBLEMS, StoppedRoute};
-use crate::annotations::{ObjectKey, Problem, Reason};
+use super::reading::StoppedRoute;
 use crate::index::ServiceView;
 use crate::message::shortened;
+use crate::object_key::ObjectKey;
+use crate::problem::{LISTED_PROBLEMS, Problem, Reason};
 use crate::resource::{EdgeGatewayStatus, ListenerStatus};
 
 /// The condition of a Service: status, reason, message. `None`: there is no condition, and an older

@@ -1,9 +1,15 @@
 //! Conditions that follow from observations.
 
+use k8s_openapi::jiff::Timestamp;
+
 use super::*;
-use crate::annotations::{ObjectKey, Problem, Reason};
-use crate::index::{Listener, ServiceView};
-use crate::resource::{EdgeGatewaySpec, ExposureType};
+use crate::index::{GatewayView, Listener, ServiceView};
+use crate::model::GatewayModel;
+use crate::object_key::ObjectKey;
+use crate::problem::{Problem, Reason};
+use crate::resource::{
+    EdgeGatewaySpec, EdgeGatewayStatus, ExposureType, GatewayProxy, ListenerStatus,
+};
 
 fn model(exposure: ExposureType) -> GatewayModel {
     let mut spec = EdgeGatewaySpec::default();
@@ -26,12 +32,7 @@ fn routed() -> GatewayView {
         service_port: 8443,
         port_name: "quic".to_owned(),
         endpoints: vec!["[fd00::1]:443".parse().unwrap()],
-        shares: Default::default(),
-        tcp: None,
-        terminated: None,
-        quic_lb: Vec::new(),
-        overrides: Default::default(),
-        is_leaving: false,
+        ..Listener::default()
     };
     GatewayView { listeners: [(443, listener)].into(), ..GatewayView::default() }
 }

@@ -3,10 +3,13 @@
 
 use serde_json::{Value, json};
 
-use super::administration::{ADMIN_SOCKET, admin_address, administration};
-use super::metrics_page::{METRICS_PORT, Readers, metrics_page};
-use super::{BOOTSTRAP_DIRECTORY, CLIENT_DIRECTORY, Platform};
-use crate::annotations::ObjectKey;
+use super::names::{BOOTSTRAP_DIRECTORY, CLIENT_DIRECTORY, TOKEN_DIRECTORY};
+use super::platform::Platform;
+use crate::envoy::{
+    ADMIN_SOCKET, METRICS_PORT, Readers, TOKEN_CERTIFICATE, admin_address, administration,
+    metrics_page,
+};
+use crate::object_key::ObjectKey;
 
 /// TCP connections of clients to one Pod, of all routes together: beyond, further ones are refused, so
 /// that files and memory are left for sessions.
@@ -29,20 +32,6 @@ pub fn bootstrap(
     let host = if on_host { "127.0.0.1" } else { &platform.listen_address };
     let listener = metrics_page("metrics", &address(host, METRICS_PORT), Readers::OwnAndPublic);
     let [administration, metrics, look_ups] = administration(ADMIN_SOCKET);
-    let sds = |name: &str, file: &str| {
-        json!({ "name": name, "sds_config": {
-            "resource_api_version": "V3",
-            "path_config_source": { "path": format!("{BOOTSTRAP_DIRECTORY}/{file}") },
-        }})
-    };
-    let validation = json!({
-        "default_validation_context": {
-            "match_typed_subject_alt_names": [
-                { "san_type": "DNS", "matcher": { "exact": platform.discovery_host } },
-            ],
-        },
-        "validation_context_sds_secret_config": sds("authority", "authority.json"),
-    });
     json!({
         "admin": { "address": admin_address(ADMIN_SOCKET) },
         "node": { "metadata": { "packrat.dev/edge-gateway": key.to_string() } },
@@ -69,33 +58,52 @@ pub fn bootstrap(
             "listeners": [listener],
             "clusters": [
                 administration,
-                {
-                    "name": "packrat-operator",
-                    "type": "STRICT_DNS",
-                    "connect_timeout": "5s",
-                    "load_assignment": assignment("packrat-operator", &platform.discovery_host, platform.discovery_port),
-                    "typed_extension_protocol_options": { "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
-                        "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
-                        // An operator that has vanished without a word is noticed, and another replica is asked.
-                        "explicit_http_config": { "http2_protocol_options": {
-                            "connection_keepalive": { "interval": "10s", "timeout": "5s" },
-                        }},
-                    }},
-                    "transport_socket": { "name": "envoy.transport_sockets.tls", "typed_config": {
-                        "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
-                        "sni": platform.discovery_host,
-                        "common_tls_context": {
-                            "tls_params": { "tls_minimum_protocol_version": "TLSv1_3", "tls_maximum_protocol_version": "TLSv1_3" },
-                            "alpn_protocols": ["h2"],
-                            "tls_certificate_sds_secret_configs": [sds("client", "client.json")],
-                            "combined_validation_context": validation,
-                        },
-                    }},
-                },
+                operator_cluster(platform),
                 metrics,
                 look_ups,
             ],
         },
+    })
+}
+
+/// The cluster of the operator's discovery service.
+fn operator_cluster(platform: &Platform) -> Value {
+    let sds = |name: &str, file: &str| {
+        json!({ "name": name, "sds_config": {
+            "resource_api_version": "V3",
+            "path_config_source": { "path": format!("{BOOTSTRAP_DIRECTORY}/{file}") },
+        }})
+    };
+    let validation = json!({
+        "default_validation_context": {
+            "match_typed_subject_alt_names": [
+                { "san_type": "DNS", "matcher": { "exact": platform.discovery_host } },
+            ],
+        },
+        "validation_context_sds_secret_config": sds("authority", "authority.json"),
+    });
+    json!({
+        "name": "packrat-operator",
+        "type": "STRICT_DNS",
+        "connect_timeout": "5s",
+        "load_assignment": assignment("packrat-operator", &platform.discovery_host, platform.discovery_port),
+        "typed_extension_protocol_options": { "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+            "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+            // An operator that has vanished without a word is noticed, and another replica is asked.
+            "explicit_http_config": { "http2_protocol_options": {
+                "connection_keepalive": { "interval": "10s", "timeout": "5s" },
+            }},
+        }},
+        "transport_socket": { "name": "envoy.transport_sockets.tls", "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+            "sni": platform.discovery_host,
+            "common_tls_context": {
+                "tls_params": { "tls_minimum_protocol_version": "TLSv1_3", "tls_maximum_protocol_version": "TLSv1_3" },
+                "alpn_protocols": ["h2"],
+                "tls_certificate_sds_secret_configs": [sds("client", "client.json")],
+                "combined_validation_context": validation,
+            },
+        }},
     })
 }
 
@@ -177,10 +185,7 @@ pub(super) fn files(
         ("envoy.json", bootstrap(key, platform, on_host, memory)),
         ("client.json", certificate_file("client", CLIENT_DIRECTORY, false)),
         ("authority.json", certificate_file("authority", CLIENT_DIRECTORY, true)),
-        (
-            "token.json",
-            certificate_file(crate::xds::TOKEN_CERTIFICATE, super::TOKEN_DIRECTORY, false),
-        ),
+        ("token.json", certificate_file(TOKEN_CERTIFICATE, TOKEN_DIRECTORY, false)),
     ]
 }
 

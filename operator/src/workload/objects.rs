@@ -6,68 +6,18 @@ use std::net::{IpAddr, SocketAddr};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::{METRICS_PORT, Platform, bootstrap, metadata, object_name, pod, selector};
-use crate::annotations::ObjectKey;
-use crate::index::{GatewayModel, GatewayView, Listener};
+use super::names::{metadata, object_name, selector};
+use super::object::{Kind, Object};
+use super::platform::Platform;
+use super::{bootstrap, pod};
+use crate::envoy::METRICS_PORT;
+use crate::index::{GatewayView, Listener};
+use crate::model::GatewayModel;
+use crate::object_key::ObjectKey;
 use crate::resource::{
-    Autoscaler, EdgeGatewaySpec, EndpointsFrom, ExposureType, ExternalTrafficPolicy, WorkloadKind,
+    Autoscaler, Autoscaling, EdgeGatewaySpec, EndpointsFrom, Exposure, ExposureType,
+    ExternalTrafficPolicy, WorkloadKind,
 };
-
-/// Kinds of objects that belong to an EdgeGateway. Secrets are made elsewhere: they hold data that
-/// must be kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(missing_docs)] // they are Kubernetes' kinds
-pub enum Kind {
-    ServiceAccount,
-    ConfigMap,
-    Service,
-    Deployment,
-    DaemonSet,
-    HorizontalPodAutoscaler,
-    PodDisruptionBudget,
-    NetworkPolicy,
-}
-
-impl Kind {
-    /// All of them.
-    pub const ALL: [Self; 8] = [
-        Self::ServiceAccount,
-        Self::ConfigMap,
-        Self::Service,
-        Self::Deployment,
-        Self::DaemonSet,
-        Self::HorizontalPodAutoscaler,
-        Self::PodDisruptionBudget,
-        Self::NetworkPolicy,
-    ];
-
-    /// Group, version, kind and plural.
-    pub const fn names(self) -> [&'static str; 4] {
-        match self {
-            Self::ServiceAccount => ["", "v1", "ServiceAccount", "serviceaccounts"],
-            Self::ConfigMap => ["", "v1", "ConfigMap", "configmaps"],
-            Self::Service => ["", "v1", "Service", "services"],
-            Self::Deployment => ["apps", "v1", "Deployment", "deployments"],
-            Self::DaemonSet => ["apps", "v1", "DaemonSet", "daemonsets"],
-            Self::HorizontalPodAutoscaler => {
-                ["autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"]
-            }
-            Self::PodDisruptionBudget => {
-                ["policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"]
-            }
-            Self::NetworkPolicy => ["networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"],
-        }
-    }
-}
-
-/// An object to apply.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Object {
-    /// Kind of the object.
-    pub kind: Kind,
-    /// All fields that are ours.
-    pub content: Value,
-}
 
 /// Objects of an EdgeGateway, in the order in which they are applied.
 pub fn objects(
@@ -78,14 +28,8 @@ pub fn objects(
 ) -> Vec<Object> {
     let spec = &gateway.spec;
     let name = object_name(&key.name);
-    let object = |kind: Kind, mut content: Value| {
-        let [group, version, kind_name, _] = kind.names();
-        let api = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-        content["apiVersion"] = api.into();
-        content["kind"] = kind_name.into();
-        content["metadata"] = metadata(&name, key, gateway);
-        Object { kind, content }
-    };
+    let object =
+        |kind: Kind, content: Value| Object::new(kind, content, metadata(&name, key, gateway));
     let on_host = spec.exposure.type_ == ExposureType::HostNetwork;
     let files: BTreeMap<&str, String> =
         bootstrap::files(key, platform, on_host, spec.workload.pod.resources.memory_limit())
@@ -97,60 +41,31 @@ pub fn objects(
         object(Kind::ServiceAccount, json!({ "automountServiceAccountToken": false })),
         object(Kind::ConfigMap, json!({ "data": files })),
     ];
-    if let Some(mut service) = service(key, spec, view) {
-        let annotations = service["annotations"].take();
+    if let Some(service) = service(key, spec, view) {
         let mut service = object(Kind::Service, service);
-        let metadata = &mut service.content["metadata"];
-        metadata["annotations"] = annotations;
-        for (name, value) in &spec.exposure.labels {
-            if metadata["labels"][name].is_null() {
-                metadata["labels"][name] = value.as_str().into();
-            }
-        }
-        if let Value::Object(content) = &mut service.content {
-            content.remove("annotations");
-        }
+        add_metadata(&mut service.content["metadata"], &spec.exposure);
         objects.push(service);
     }
     let template = pod::template(key, spec, platform, &text);
     let selector = json!({ "matchLabels": selector(&key.name) });
+    let mut workload = json!({ "spec": { "selector": selector, "template": template } });
     match spec.workload.kind {
         WorkloadKind::Deployment => {
-            let mut workload = json!({
-                "spec": {
-                    "selector": selector,
-                    "template": template,
-                    "strategy": { "type": "RollingUpdate", "rollingUpdate": rolling(spec) },
-                },
-            });
+            workload["spec"]["strategy"] =
+                json!({ "type": "RollingUpdate", "rollingUpdate": rolling(spec) });
             // With an autoscaler the number is its.
             if spec.workload.autoscaling.is_none() {
                 workload["spec"]["replicas"] = spec.workload.replicas.into();
             }
             objects.push(object(Kind::Deployment, workload));
+            let autoscaling = spec.workload.autoscaling.as_ref();
+            let own = autoscaling.filter(|found| found.by == Autoscaler::HorizontalPodAutoscaler);
+            if let Some(autoscaling) = own {
+                let scaler = pod_autoscaler(&name, autoscaling);
+                objects.push(object(Kind::HorizontalPodAutoscaler, scaler));
+            }
         }
-        WorkloadKind::DaemonSet => {
-            objects.push(object(
-                Kind::DaemonSet,
-                json!({ "spec": { "selector": selector, "template": template } }),
-            ));
-        }
-    }
-    if let (WorkloadKind::Deployment, Some(autoscaling)) =
-        (spec.workload.kind, &spec.workload.autoscaling)
-        && autoscaling.by == Autoscaler::HorizontalPodAutoscaler
-    {
-        let content = json!({ "spec": {
-            "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": name },
-            "minReplicas": autoscaling.minimum_replicas,
-            "maxReplicas": autoscaling.maximum_replicas,
-            "metrics": autoscaling.metrics(),
-            // A Pod that ends takes its sessions along: slowly.
-            "behavior": { "scaleDown": { "stabilizationWindowSeconds": 600, "policies": [
-                { "type": "Pods", "value": 1, "periodSeconds": 60 },
-            ]}},
-        }});
-        objects.push(object(Kind::HorizontalPodAutoscaler, content));
+        WorkloadKind::DaemonSet => objects.push(object(Kind::DaemonSet, workload)),
     }
     objects.push(object(
         Kind::PodDisruptionBudget,
@@ -167,6 +82,30 @@ pub fn objects(
 /// Kinds of objects that an EdgeGateway had with another spec, and that have to go.
 pub fn obsolete(objects: &[Object]) -> Vec<Kind> {
     Kind::ALL.into_iter().filter(|kind| objects.iter().all(|object| object.kind != *kind)).collect()
+}
+
+/// Adds the annotations and labels that the Service in front of gateways has besides.
+fn add_metadata(metadata: &mut Value, exposure: &Exposure) {
+    metadata["annotations"] = json!(exposure.annotations);
+    for (name, value) in &exposure.labels {
+        if metadata["labels"][name].is_null() {
+            metadata["labels"][name] = value.as_str().into();
+        }
+    }
+}
+
+/// The autoscaler of a Deployment.
+fn pod_autoscaler(name: &str, autoscaling: &Autoscaling) -> Value {
+    json!({ "spec": {
+        "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": name },
+        "minReplicas": autoscaling.minimum_replicas,
+        "maxReplicas": autoscaling.maximum_replicas,
+        "metrics": autoscaling.metrics(),
+        // A Pod that ends takes its sessions along: slowly.
+        "behavior": { "scaleDown": { "stabilizationWindowSeconds": 600, "policies": [
+            { "type": "Pods", "value": 1, "periodSeconds": 60 },
+        ]}},
+    }})
 }
 
 /// On the host network a new gateway needs the port of an old one.
@@ -237,7 +176,7 @@ fn service(key: &ObjectKey, spec: &EdgeGatewaySpec, view: &GatewayView) -> Optio
     if !exposure.load_balancer_source_ranges.is_empty() {
         content["loadBalancerSourceRanges"] = json!(exposure.load_balancer_source_ranges);
     }
-    Some(json!({ "spec": content, "annotations": exposure.annotations }))
+    Some(json!({ "spec": content }))
 }
 
 /// Ports that clients use, and their protocols. A port is there as long as its Service has it, also

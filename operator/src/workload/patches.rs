@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::objects::{Kind, Object};
+use super::object::{Kind, Object};
 
 /// Changes to objects of all EdgeGateways, by kind. They are merged strategically: objects field by
 /// field, `null` takes a field away, and lists of things that have a key (containers by name, mounts

@@ -6,12 +6,17 @@ use packrat_wire::hexadecimal;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::{
-    ADMIN_SOCKET, BOOTSTRAP_DIRECTORY, CLIENT_DIRECTORY, DRAIN_PATH, ENVOY_PATH, LAST_DIRECTORY,
-    METRICS_PORT, MODULE_DIRECTORY, Platform, RUN_DIRECTORY, START_PATH, TOKEN_DIRECTORY,
-    client_secret_name, labels, last_secret_name, node_page, object_name, run_volume, selector,
+use super::bootstrap::node_page;
+use super::names::{
+    BOOTSTRAP_DIRECTORY, CLIENT_DIRECTORY, LAST_DIRECTORY, TOKEN_DIRECTORY, client_secret_name,
+    labels, last_secret_name, object_name, selector,
 };
-use crate::annotations::ObjectKey;
+use super::platform::Platform;
+use crate::envoy::{
+    ADMIN_SOCKET, DRAIN_PATH, ENVOY_PATH, METRICS_PORT, MODULE_DIRECTORY, RUN_DIRECTORY,
+    START_PATH, run_volume,
+};
+use crate::object_key::ObjectKey;
 use crate::resource::{EdgeGatewaySpec, ExposureType, PodSettings, WorkloadKind};
 
 /// Time beside draining that a container has to end.
@@ -43,21 +48,6 @@ pub(super) fn template(
 fn pod_spec(key: &ObjectKey, spec: &EdgeGatewaySpec, platform: &Platform) -> Value {
     let on_host = spec.exposure.type_ == ExposureType::HostNetwork;
     let pod = &spec.workload.pod;
-    let mut volumes = vec![
-        json!({ "name": "bootstrap", "configMap": { "name": object_name(&key.name) } }),
-        json!({ "name": "client", "secret": { "secretName": client_secret_name(&key.name), "defaultMode": 0o440 } }),
-        json!({ "name": "run", "emptyDir": run_volume() }),
-    ];
-    if starts_without_operator(spec) {
-        volumes.push(json!({ "name": "last", "secret": {
-            "secretName": last_secret_name(&key.name), "defaultMode": 0o440, "optional": true,
-        }}));
-    }
-    if let Some(tls) = &spec.tokens.tls {
-        volumes.push(
-            json!({ "name": "token", "secret": { "secretName": tls.secret_name, "defaultMode": 0o440 } }),
-        );
-    }
     let mut content = Map::new();
     let mut put = |name: &str, value: Value| content.insert(name.to_owned(), value);
     put("serviceAccountName", object_name(&key.name).into());
@@ -65,7 +55,7 @@ fn pod_spec(key: &ObjectKey, spec: &EdgeGatewaySpec, platform: &Platform) -> Val
     put("enableServiceLinks", false.into());
     put("terminationGracePeriodSeconds", (spec.drain.seconds + ENDING_SECONDS).into());
     put("containers", json!([container(key, spec, platform, on_host)]));
-    put("volumes", volumes.into());
+    put("volumes", volumes(key, spec).into());
     if on_host {
         put("hostNetwork", true.into());
         put("dnsPolicy", "ClusterFirstWithHostNet".into());
@@ -113,6 +103,41 @@ fn pod_spec(key: &ObjectKey, spec: &EdgeGatewaySpec, platform: &Platform) -> Val
         put("affinity", affinity);
     }
     Value::Object(content)
+}
+
+fn volumes(key: &ObjectKey, spec: &EdgeGatewaySpec) -> Vec<Value> {
+    let mut volumes = vec![
+        json!({ "name": "bootstrap", "configMap": { "name": object_name(&key.name) } }),
+        json!({ "name": "client", "secret": { "secretName": client_secret_name(&key.name), "defaultMode": 0o440 } }),
+        json!({ "name": "run", "emptyDir": run_volume() }),
+    ];
+    if starts_without_operator(spec) {
+        volumes.push(json!({ "name": "last", "secret": {
+            "secretName": last_secret_name(&key.name), "defaultMode": 0o440, "optional": true,
+        }}));
+    }
+    if let Some(tls) = &spec.tokens.tls {
+        volumes.push(
+            json!({ "name": "token", "secret": { "secretName": tls.secret_name, "defaultMode": 0o440 } }),
+        );
+    }
+    volumes
+}
+
+/// The places of the volumes in the container.
+fn mounts(spec: &EdgeGatewaySpec) -> Vec<Value> {
+    let mut mounts = vec![
+        json!({ "name": "bootstrap", "mountPath": BOOTSTRAP_DIRECTORY, "readOnly": true }),
+        json!({ "name": "client", "mountPath": CLIENT_DIRECTORY, "readOnly": true }),
+        json!({ "name": "run", "mountPath": RUN_DIRECTORY }),
+    ];
+    if starts_without_operator(spec) {
+        mounts.push(json!({ "name": "last", "mountPath": LAST_DIRECTORY, "readOnly": true }));
+    }
+    if spec.tokens.tls.is_some() {
+        mounts.push(json!({ "name": "token", "mountPath": TOKEN_DIRECTORY, "readOnly": true }));
+    }
+    mounts
 }
 
 /// Ports that no connection to a server may have as its source.
@@ -211,46 +236,19 @@ fn container(key: &ObjectKey, spec: &EdgeGatewaySpec, platform: &Platform, on_ho
     ]
     .map(str::to_owned)
     .into();
+    let page = on_host.then(|| ["--config-yaml".to_owned(), node_page()]);
+    let workers = envoy.workers.map(|workers| ["--concurrency".to_owned(), workers.to_string()]);
+    arguments.extend(page.into_iter().chain(workers).flatten());
+    let mut security = json!({
+        "allowPrivilegeEscalation": false,
+        "readOnlyRootFilesystem": true,
+        "capabilities": { "drop": ["ALL"] },
+    });
     if on_host {
-        arguments.extend(["--config-yaml".to_owned(), node_page()]);
-    }
-    if let Some(workers) = envoy.workers {
-        arguments.extend(["--concurrency".to_owned(), workers.to_string()]);
-    }
-    let mut mounts = vec![
-        json!({ "name": "bootstrap", "mountPath": BOOTSTRAP_DIRECTORY, "readOnly": true }),
-        json!({ "name": "client", "mountPath": CLIENT_DIRECTORY, "readOnly": true }),
-        json!({ "name": "run", "mountPath": RUN_DIRECTORY }),
-    ];
-    if starts_without_operator(spec) {
-        mounts.push(json!({ "name": "last", "mountPath": LAST_DIRECTORY, "readOnly": true }));
-    }
-    if spec.tokens.tls.is_some() {
-        mounts.push(json!({ "name": "token", "mountPath": TOKEN_DIRECTORY, "readOnly": true }));
-    }
-    let security = if on_host {
         // A port below 1024 of the node needs root with this one capability.
-        json!({
-            "runAsUser": 0,
-            "allowPrivilegeEscalation": false,
-            "readOnlyRootFilesystem": true,
-            "capabilities": { "drop": ["ALL"], "add": ["NET_BIND_SERVICE"] },
-        })
-    } else {
-        json!({
-            "allowPrivilegeEscalation": false,
-            "readOnlyRootFilesystem": true,
-            "capabilities": { "drop": ["ALL"] },
-        })
-    };
-    let probe = |period: u32, failures: u32| {
-        json!({
-            "httpGet": { "path": "/ready", "port": "metrics" },
-            "periodSeconds": period,
-            "failureThreshold": failures,
-            "timeoutSeconds": 2,
-        })
-    };
+        security["runAsUser"] = 0.into();
+        security["capabilities"]["add"] = json!(["NET_BIND_SERVICE"]);
+    }
     let mut container = json!({
         "name": "envoy",
         "image": envoy.image.as_deref().unwrap_or(&platform.image),
@@ -258,7 +256,7 @@ fn container(key: &ObjectKey, spec: &EdgeGatewaySpec, platform: &Platform, on_ho
         "args": arguments,
         "env": environment(spec, platform),
         "ports": [{ "name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP" }],
-        "readinessProbe": probe(2, 2),
+        "readinessProbe": { "httpGet": { "path": "/ready", "port": "metrics" }, "periodSeconds": 2, "failureThreshold": 2, "timeoutSeconds": 2 },
         // Envoy has no listener before it knows its routes: one that starts while the operator is
         // away, and has no last configuration, waits for it (a day at most), and is not ended again
         // and again, ever more slowly.
@@ -270,11 +268,11 @@ fn container(key: &ObjectKey, spec: &EdgeGatewaySpec, platform: &Platform, on_ho
         ]}}},
         "securityContext": security,
         "resources": spec.workload.pod.resources,
-        "volumeMounts": mounts,
+        "volumeMounts": mounts(spec),
     });
     let of_platform = platform.pull_policy.as_ref().filter(|_| envoy.image.is_none());
     if let Some(policy) = envoy.image_pull_policy.as_ref().or(of_platform) {
-        container["imagePullPolicy"] = policy.as_str().into();
+        container["imagePullPolicy"] = json!(policy);
     }
     container
 }

@@ -18,7 +18,7 @@ use crate::message::shortened;
 /// The meaning of a request of Envoy's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Heard {
-    /// Envoy wants resources; look at [`Stream::next`].
+    /// Envoy wants resources; look at [`DeltaStream::next`].
     Subscription,
     /// Envoy has taken everything that it was sent and has answered.
     Accepted,
@@ -30,7 +30,7 @@ pub enum Heard {
 
 /// State of one stream: listeners, and the clusters that some of them lead to.
 #[derive(Debug)]
-pub struct Stream {
+pub struct DeltaStream {
     clusters: Half,
     listeners: Half,
     sequence: u64,
@@ -56,7 +56,7 @@ struct Half {
     inherited: BTreeSet<String>,
 }
 
-impl Default for Stream {
+impl Default for DeltaStream {
     fn default() -> Self {
         Self {
             clusters: Half::new(CLUSTER_TYPE),
@@ -67,7 +67,7 @@ impl Default for Stream {
     }
 }
 
-impl Stream {
+impl DeltaStream {
     /// Takes a request.
     pub fn hear(&mut self, request: &DeltaDiscoveryRequest) -> Heard {
         let half = match request.type_url.as_str() {
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_reconnecting_envoy_is_sent_the_difference_only() {
-        let mut stream = Stream::default();
+        let mut stream = DeltaStream::default();
         assert_eq!(stream.next(&resources(&[("a", 1)])), None, "nobody has asked");
         assert_eq!(
             stream.hear(&subscribe(&[("a", "1"), ("b", "1"), ("c", "1")])),
@@ -323,7 +323,7 @@ mod tests {
     /// sessions keep their time to end. Listeners that the replica itself had are removed at once.
     #[test]
     fn unknown_listeners_are_removed_late_and_known_ones_at_once() {
-        let mut stream = Stream::default();
+        let mut stream = DeltaStream::default();
         stream.hear(&subscribe(&[("a", "1"), ("b", "1"), ("c", "1")]));
         let first = stream.next(&resources(&[("a", 1), ("b", 1)])).unwrap();
         assert_eq!(
@@ -340,7 +340,7 @@ mod tests {
     /// Otherwise Programmed would be true as soon as any other Service changes.
     #[test]
     fn a_refusal_counts_until_that_listener_is_taken_or_removed() {
-        let mut stream = Stream::default();
+        let mut stream = DeltaStream::default();
         stream.hear(&subscribe(&[]));
         let first = stream.next(&resources(&[("a", 1), ("b", 1)])).unwrap();
         let no_a = Heard::Refused("Error adding/updating listener(s) a: no".to_owned());
@@ -363,7 +363,7 @@ mod tests {
 
     #[test]
     fn the_first_request_is_answered_even_with_nothing() {
-        let mut stream = Stream::default();
+        let mut stream = DeltaStream::default();
         stream.hear(&subscribe(&[]));
         assert!(stream.next(&Resources::new()).unwrap().resources.is_empty());
         assert_eq!(stream.next(&Resources::new()), None);
@@ -390,7 +390,7 @@ mod tests {
             }
             all
         };
-        let mut stream = Stream::default();
+        let mut stream = DeltaStream::default();
         stream.hear(&ask(LISTENER_TYPE));
         assert!(!stream.has_taken(&with(true), |_| true));
         stream.hear(&ask(CLUSTER_TYPE));
@@ -412,7 +412,7 @@ mod tests {
 
     #[test]
     fn a_refused_version_is_not_sent_again_but_a_newer_one_is() {
-        let mut stream = Stream::default();
+        let mut stream = DeltaStream::default();
         stream.hear(&subscribe(&[]));
         let response = stream.next(&resources(&[("a", 1)])).unwrap();
         assert_eq!(
@@ -434,7 +434,7 @@ mod tests {
             refuse in prop::collection::vec(any::<bool>(), 12),
         ) {
             let mut envoy: HashMap<String, String> = initial.clone();
-            let mut stream = Stream::default();
+            let mut stream = DeltaStream::default();
             stream.hear(&DeltaDiscoveryRequest { initial_resource_versions: initial, ..subscribe(&[]) });
             stream.release();
             for (step, refuse) in steps.iter().zip(refuse) {

@@ -21,9 +21,9 @@ use super::proto::{
 };
 use super::wire::DiscoveryResponse;
 use super::{connections, tcp, terminate};
-use crate::annotations::ObjectKey;
 use crate::index::{GatewayView, Listener as Route};
 use crate::keys::GatewayKeys;
+use crate::object_key::ObjectKey;
 use crate::resource::EdgeGatewaySpec;
 
 /// Name of the module, and namespace of its metrics.
@@ -257,13 +257,12 @@ fn token_config(settings: &GatewaySettings<'_>, port: u16, route: &Route) -> Tok
     config
 }
 
-/// Gives tokens out over TLS, on the TCP port with the same number.
-fn token_chain(
+/// The HTTP server that gives tokens out.
+fn token_manager(
     settings: &GatewaySettings<'_>,
     port: u16,
     route: &Route,
-    limit: u32,
-) -> FilterChain {
+) -> HttpConnectionManager {
     let configuration = serde_json::to_string(&token_config(settings, port, route));
     let wasm = Wasm {
         config: Some(PluginConfig {
@@ -276,7 +275,7 @@ fn token_chain(
             configuration: Some(StringValue { value: configuration.unwrap_or_default() }.to_any()),
         }),
     };
-    let manager = HttpConnectionManager {
+    HttpConnectionManager {
         stat_prefix: format!("token_{port}"),
         route_config: Some(RouteConfiguration {
             name: "nothing".to_owned(),
@@ -296,7 +295,17 @@ fn token_chain(
             ..CommonHttpOptions::default()
         }),
         ..HttpConnectionManager::default()
-    };
+    }
+}
+
+/// Gives tokens out over TLS, on the TCP port with the same number.
+fn token_chain(
+    settings: &GatewaySettings<'_>,
+    port: u16,
+    route: &Route,
+    limit: u32,
+) -> FilterChain {
+    let manager = token_manager(settings, port, route);
     let certificate = ConfigSource {
         resource_api_version: API_V3,
         path_config_source: Some(PathConfigSource { path: settings.token_certificate.to_owned() }),

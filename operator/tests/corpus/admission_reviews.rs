@@ -7,9 +7,8 @@ use base64::Engine as _;
 use json_patch::Patch;
 use serde_json::{Value, json};
 
-use super::inject::{
-    CONTAINER_NAME, INJECT_ANNOTATION, SIDECAR_LABEL, Sidecar, inject_pod, review,
-};
+use super::inject::{Sidecar, inject_pod, review};
+use super::names::{CONTAINER_NAME, INJECT_ANNOTATION, SIDECAR_LABEL};
 
 /// Answers a review; panics when the answer breaks a promise.
 pub(crate) fn admission_reviews(data: &[u8]) {

@@ -9,15 +9,14 @@ use std::collections::BTreeMap;
 use packrat_api::knobs::{self, ClusterValues};
 use packrat_fuzz_entry::take;
 
-use super::annotations::{
-    ANNOTATION_PREFIX, MULTICAST_ANNOTATION, Mode, PORT_ANNOTATION, PortChoice, QUIC_LB, Reason,
-    TCP_ANNOTATION, TcpChoice,
-};
-use super::annotations::{
-    ASSIST_ANNOTATION, Annotations, CERTIFICATE_ANNOTATION, CONFIG_PREFIX, Carrier,
-    GATEWAY_ANNOTATION, MODE_ANNOTATION,
+use super::annotations::{Annotations, Carrier, Mode, PortChoice, TcpChoice};
+use super::names::{
+    ANNOTATION_PREFIX, ASSIST_ANNOTATION, CERTIFICATE_ANNOTATION, CONFIG_PREFIX,
+    GATEWAY_ANNOTATION, MODE_ANNOTATION, MULTICAST_ANNOTATION, PORT_ANNOTATION, QUIC_LB,
+    TCP_ANNOTATION,
 };
 use super::overrides::Overrides;
+use super::problem::Reason;
 
 /// Reads annotations, one by one and all at once; panics when a promise is broken.
 pub(crate) fn annotations(data: &[u8]) {

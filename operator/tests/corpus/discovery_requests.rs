@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use prost::Message as _;
 
-use super::xds::delta::{Heard, Stream};
+use super::xds::delta::{DeltaStream, Heard};
 use super::xds::proto::Any;
 use super::xds::wire::{CLUSTER_TYPE, DeltaDiscoveryRequest, LISTENER_TYPE, Status};
 use super::xds::{Resources, Versioned};
@@ -18,7 +18,7 @@ use packrat_fuzz_entry::take;
 /// Runs the steps; panics when Envoy would lack a resource in the end, or gets the same one again
 /// without having asked.
 pub(crate) fn discovery_requests(data: &[u8]) {
-    let mut stream = Stream::default();
+    let mut stream = DeltaStream::default();
     let mut resources = Resources::default();
     // Names and versions of Envoy's resources, by type, since it has asked for that.
     let mut has: BTreeMap<&str, BTreeMap<String, String>> = BTreeMap::new();

@@ -5,7 +5,7 @@ mod annotation_texts;
 mod discovery_requests;
 
 use packrat_fuzz_entry::corpus;
-use packrat_operator::{annotations, inject, overrides, xds};
+use packrat_operator::{annotations, inject, names, overrides, problem, xds};
 
 #[test]
 fn discovery_requests() {

@@ -1,6 +1,7 @@
 //! The index: the result of Services, EndpointSlices, Namespaces and EdgeGateways.
 
 mod gateway_api;
+mod operators;
 mod peers;
 mod quotas;
 mod server_ids;
@@ -13,16 +14,18 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::core::DynamicObject;
-use packrat_operator::annotations::{ObjectKey, Reason};
 use packrat_operator::gateway_api::objects::Read as _;
 use packrat_operator::gateway_api::{
     Gateway, GatewayClass, Parameters, PolicyModel, ReferenceGrant, UdpRoute,
 };
-use packrat_operator::index::{
-    GatewayModel, Index, NamespaceModel, Operator, PodModel, Resolution, ServiceModel, SliceModel,
-    node_addresses, service_addresses,
+use packrat_operator::index::{Index, Operator, Resolution};
+use packrat_operator::model::{
+    GatewayModel, NamespaceModel, PodModel, ServiceModel, SliceModel, node_addresses,
+    service_addresses,
 };
+use packrat_operator::object_key::ObjectKey;
 use packrat_operator::policy::Policy;
+use packrat_operator::problem::Reason;
 use packrat_operator::resource::EdgeGateway;
 use packrat_operator::status::service_condition;
 use proptest::prelude::*;
@@ -39,27 +42,27 @@ fn take(index: &mut Index, object: &Value) {
     match object["kind"].as_str().unwrap() {
         "EdgeGateway" => {
             let gateway: EdgeGateway = serde_json::from_value(object.clone()).unwrap();
-            index.set_gateway(key, Some(GatewayModel::read(&gateway)));
+            index.gateways.set(key, Some(GatewayModel::read(&gateway)));
         }
         "Service" => {
             let service: Service = serde_json::from_value(object.clone()).unwrap();
             index.set_service_addresses(key.clone(), Some(service_addresses(&service)));
-            index.set_operator(key.clone(), Operator::read(&service));
-            index.set_service(key, ServiceModel::read(&service));
+            index.operators.set(key.clone(), Operator::read(&service));
+            index.services.set(key, ServiceModel::read(&service));
         }
         "Pod" => {
             let pod: Pod = serde_json::from_value(object.clone()).unwrap();
-            index.set_pod(key, PodModel::read(&pod));
+            index.pods.set(key, PodModel::read(&pod));
         }
         "Node" => {
             let node: Node = serde_json::from_value(object.clone()).unwrap();
-            index.set_node(key.name, Some(node_addresses(&node)));
+            index.nodes.set(key.name, Some(node_addresses(&node)));
         }
         "Namespace" => {
             let namespace: Namespace = serde_json::from_value(object.clone()).unwrap();
             let labels = namespace.metadata.labels.clone().unwrap_or_default();
             index.set_namespace_labels(key.name.clone(), Some(labels));
-            index.set_namespace(key.name, NamespaceModel::read(&namespace));
+            index.namespaces.set(key.name, NamespaceModel::read(&namespace));
         }
         "EndpointSlice" => {
             let slice: EndpointSlice = serde_json::from_value(object.clone()).unwrap();
@@ -71,7 +74,7 @@ fn take(index: &mut Index, object: &Value) {
                 };
                 let addresses = endpoint.addresses.iter().map(|ip| ip.parse().unwrap()).collect();
                 let pod = PodModel { addresses, ..PodModel::default() };
-                index.set_pod(ObjectKey::new(key.namespace.clone(), name), Some(pod));
+                index.pods.set(ObjectKey::new(key.namespace.clone(), name), Some(pod));
             }
             index.set_slice(key, SliceModel::read(&slice));
         }
@@ -111,9 +114,9 @@ fn forget(index: &mut Index, object: &Value) {
     let name = object["metadata"]["name"].as_str().unwrap();
     let key = key(object["metadata"]["namespace"].as_str().unwrap_or_default(), name);
     match object["kind"].as_str().unwrap() {
-        "EdgeGateway" => index.set_gateway(key, None),
-        "Service" => index.set_operator(key.clone(), None) | index.set_service(key, None),
-        "Namespace" => index.set_namespace(key.name, None),
+        "EdgeGateway" => index.gateways.set(key, None),
+        "Service" => index.operators.set(key.clone(), None) | index.services.set(key, None),
+        "Namespace" => index.namespaces.set(key.name, None),
         _ => index.set_slice(key, None),
     };
 }
@@ -171,6 +174,28 @@ fn slice(service: &str, name: &str, ports: &[(&str, u16)], addresses: &[(&str, b
         }},
         "ports": ports, "endpoints": endpoints,
     })
+}
+
+/// The EdgeGateway `default` with this spec.
+fn edge(spec: Value) -> Value {
+    let mut edge = gateway("app", "default", "Same");
+    edge["spec"] = spec;
+    edge
+}
+
+/// The Service `web`, which asks for assistance with these annotations besides, and its endpoint.
+fn web(annotations: &[(&str, &str)]) -> [Value; 2] {
+    let annotations = [&[("assist", "enabled")], annotations].concat();
+    [
+        service("web", 0, &annotations, &[("quic", 443)]),
+        slice("web", "web-1", &[("quic", 8443)], &[("10.0.0.1", true)]),
+    ]
+}
+
+/// An EdgeGateway, and the Service `web`.
+fn with_web(edge: Value, annotations: &[(&str, &str)]) -> Index {
+    let [service, slice] = web(annotations);
+    index(&[edge, service, slice])
 }
 
 fn endpoints(resolution: &Resolution, port: u16) -> Vec<String> {

@@ -8,7 +8,7 @@ use packrat_operator::resource::EdgeGatewaySpec;
 use packrat_operator::xds::{self, GatewaySettings};
 use serde_json::{Value, json};
 
-use super::{endpoints, gateway, index, key, service, slice, take};
+use super::{endpoints, gateway, key, take, with_web};
 
 fn pod(namespace: &str, name: &str, address: &str, phase: &str, labels: &Value) -> Value {
     json!({
@@ -31,11 +31,7 @@ fn pods(index: &Index) -> Vec<String> {
 }
 
 fn served() -> Index {
-    index(&[
-        gateway("app", "default", "Same"),
-        service("web", 0, &[("assist", "enabled")], &[("quic", 443)]),
-        slice("web", "web-1", &[("quic", 8443)], &[("10.0.0.1", true)]),
-    ])
+    with_web(gateway("app", "default", "Same"), &[])
 }
 
 #[test]

@@ -3,7 +3,8 @@
 use std::fs;
 
 use k8s_openapi::jiff::Timestamp;
-use packrat_operator::index::{GatewayModel, Index, Resolution};
+use packrat_operator::index::{Index, Resolution};
+use packrat_operator::model::GatewayModel;
 use packrat_operator::policy::{Policy, Quotas};
 use packrat_operator::resource::{EdgeGatewayStatus, ListenerStatus};
 use packrat_operator::status::{Observed, gateway_status};

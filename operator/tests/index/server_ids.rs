@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use packrat_operator::annotations::Reason;
 use packrat_operator::index::{Index, Resolution, read_server_ids};
+use packrat_operator::problem::Reason;
 use packrat_operator::status::service_condition;
 use serde_json::{Value, json};
 

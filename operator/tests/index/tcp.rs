@@ -1,13 +1,15 @@
 //! TCP connections to the ports of routes: their owners, their destinations, and the objects that
 //! decide.
 
-use packrat_operator::annotations::{ObjectKey, Reason};
-use packrat_operator::index::{GatewayModel, GatewayView, Passthrough, Resolution};
+use packrat_operator::index::{GatewayView, Passthrough, Resolution};
+use packrat_operator::model::GatewayModel;
+use packrat_operator::object_key::ObjectKey;
+use packrat_operator::problem::Reason;
 use packrat_operator::workload::{Kind, Platform, objects};
 use serde_json::{Value, json};
 
 use super::gateway_api::{a_gateway, edge_of, listener, of_packrat, route};
-use super::{gateway, index, key, service, slice};
+use super::{edge, index, key, service, slice};
 
 /// Adds TCP ports to a Service or to an EndpointSlice.
 fn with_tcp(mut object: Value, ports: &[(&str, u16)]) -> Value {
@@ -21,8 +23,7 @@ fn with_tcp(mut object: Value, ports: &[(&str, u16)]) -> Value {
 
 /// A Service with UDP and TCP port 443, behind an EdgeGateway with this spec.
 fn resolve(spec: Value, annotations: &[(&str, &str)], tcp: &[(&str, u16)]) -> Resolution {
-    let mut edge = gateway("app", "default", "Same");
-    edge["spec"] = spec;
+    let edge = edge(spec);
     let annotations = [&[("assist", "enabled")], annotations].concat();
     let endpoints = [("10.0.0.1", true), ("10.0.0.2", false)];
     index(&[
@@ -98,8 +99,7 @@ fn tcp_goes_to_the_port_of_the_same_number_only() {
 /// A port is one Service's, for both protocols.
 #[test]
 fn no_service_gets_the_tcp_port_of_another_ones_route() {
-    let mut edge = gateway("app", "default", "Same");
-    edge["spec"] = json!({ "tcp": "Allowed" });
+    let edge = edge(json!({ "tcp": "Allowed" }));
     let ask = [("assist", "enabled"), ("tcp", "passthrough")];
     let resolution = index(&[
         edge,

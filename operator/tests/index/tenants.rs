@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
-use packrat_operator::annotations::Reason;
-use packrat_operator::index::{Index, Lingering, Operator, PodModel, Resolution};
-use packrat_operator::policy::Policy;
+use packrat_operator::index::{Index, Lingering, Resolution};
+use packrat_operator::model::PodModel;
+use packrat_operator::problem::Reason;
 use packrat_operator::status::service_condition;
 use serde_json::{Value, json};
 
-use super::{endpoints, forget, gateway, index, key, service, slice, take};
+use super::{edge, endpoints, forget, gateway, index, key, service, slice, take, with_web};
 
 /// The status of an EdgeGateway in which these Services have these ports.
 fn served(mut gateway: Value, listeners: &[(u16, &str, Option<u16>)]) -> Value {
@@ -202,11 +202,8 @@ fn live_streams_have_ports_of_their_own() {
             resolution.services.values().flat_map(|one| one.problems.clone()).collect();
         (streams, problems)
     };
-    let edge = |range: Value| {
-        let mut edge = gateway("app", "default", "Same");
-        edge["spec"] = json!({ "multicast": { "enabled": true, "ports": range } });
-        edge
-    };
+    let edge =
+        |range: Value| super::edge(json!({ "multicast": { "enabled": true, "ports": range } }));
     let default = || {
         let mut edge = edge(json!(null));
         edge["spec"]["multicast"].as_object_mut().unwrap().remove("ports");
@@ -255,16 +252,8 @@ fn live_streams_have_ports_of_their_own() {
 #[test]
 fn services_have_what_their_edge_gateway_allows_and_no_more() {
     let overrides = |spec: Value, annotations: &[(&str, &str)]| {
-        let mut edge = gateway("app", "default", "Same");
-        edge["spec"] = spec;
-        let mut all = vec![("assist", "enabled")];
-        all.extend(annotations);
-        let resolution = index(&[
-            edge,
-            service("web", 0, &all, &[("quic", 443)]),
-            slice("web", "web-1", &[("quic", 8443)], &[("10.0.0.1", true)]),
-        ])
-        .resolve();
+        let edge = edge(spec);
+        let resolution = with_web(edge, annotations).resolve();
         let view = &resolution.services[&key("app", "web")];
         let listener = &resolution.gateways[&key("app", "default")].listeners[&443];
         let (is_assisted, ..) = service_condition(&key("app", "web"), view, None).unwrap();
@@ -345,144 +334,12 @@ fn services_have_what_their_edge_gateway_allows_and_no_more() {
     assert_eq!((kept.cache_bytes_per_session, above.len()), (Some(256 << 20), 1));
 }
 
-/// Two operators in a cluster touch neither each other's EdgeGateways nor the Services that have
-/// chosen them.
-#[test]
-fn an_operator_leaves_alone_what_is_another_operators() {
-    let own = Operator { class: "team-b".to_owned(), identity: "b/operator".to_owned() };
-    let on = ("assist", "enabled");
-    let resolve = |operator: Operator, class: &str, holder: Option<&str>| {
-        let mut edge = gateway("app", "default", "Same");
-        edge["spec"]["class"] = class.into();
-        if let Some(holder) = holder {
-            edge["status"] = json!({ "operator": holder });
-        }
-        let objects = [
-            edge,
-            service("web", 0, &[on], &[("quic", 443)]),
-            slice("web", "web-1", &[("quic", 8443)], &[("10.0.0.1", true)]),
-            service("astray", 0, &[on, ("gateway", "nowhere")], &[("quic", 444)]),
-            operator_service("packrat-system", "packrat"),
-        ];
-        let mut index = Index::new("packrat-system", Policy::default()).of_operator(operator);
-        objects.iter().for_each(|object| take(&mut index, object));
-        index.resolve()
-    };
-    let key = key("app", "default");
-    let services = |resolution: &Resolution| -> Vec<String> {
-        resolution.services.keys().map(|key| key.name.clone()).collect()
-    };
-    for holder in [None, Some("b/operator")] {
-        let served = resolve(own.clone(), "team-b", holder);
-        assert_eq!(endpoints(&served, 443), ["10.0.0.1:8443"]);
-        // The default class reports on objects without an owner.
-        assert_eq!((services(&served), served.foreign.len()), (vec!["web".to_owned()], 0));
-    }
-    let of_other_class = resolve(own.clone(), "packrat", Some("a/operator"));
-    assert_eq!(of_other_class, Resolution::default());
-    let of_another = resolve(own.clone(), "team-b", Some("a/operator"));
-    assert!(of_another.gateways.is_empty() && of_another.services.is_empty());
-    let (_, problem) = &of_another.foreign[&key];
-    assert_eq!(problem.reason, Reason::OtherOperator);
-    assert!(problem.message.contains("that of operator a/operator"), "{}", problem.message);
-    // One that is of another class now is given up.
-    let given_up = resolve(own, "packrat", Some("b/operator"));
-    assert!(given_up.released.contains(&key) && given_up.gateways.is_empty());
-
-    let default = resolve(Operator::default(), "team-b", Some("b/operator"));
-    assert!(default.gateways.is_empty() && default.foreign.is_empty());
-    assert_eq!(services(&default), ["astray"]);
-}
-
-/// The Services that an operator reports on, and the Services that it serves, of these objects.
-fn spoken_of(home: &str, class: &str, objects: &[Value]) -> (Vec<String>, Vec<String>) {
-    let operator =
-        Operator { class: class.to_owned(), identity: format!("{home}/packrat-operator") };
-    let mut index = Index::new(home, Policy::default()).of_operator(operator);
-    objects.iter().for_each(|object| take(&mut index, object));
-    let resolution = index.resolve();
-    let served = resolution.gateways.values().flat_map(|view| view.listeners.values());
-    (
-        resolution.services.keys().map(|key| key.name.clone()).collect(),
-        served.map(|listener| listener.service.name.clone()).collect(),
-    )
-}
-
-/// Two operators with an EdgeGateway `default` each at home: a Service without a choice does not
-/// belong to both, or each would write its status against the other's.
-#[test]
-fn a_service_that_names_no_gateway_is_one_operators() {
-    let of_class = |namespace: &str, class: &str| {
-        let mut edge = gateway(namespace, "default", "All");
-        edge["spec"]["class"] = class.into();
-        edge
-    };
-    let objects = [
-        of_class("packrat-system", "packrat"),
-        of_class("team-b", "team-b"),
-        service("web", 0, &[("assist", "enabled")], &[("quic", 443)]),
-        slice("web", "web-1", &[("quic", 8443)], &[("10.0.0.1", true)]),
-        operator_service("packrat-system", "packrat"),
-        operator_service("team-b", "team-b"),
-    ];
-    let web = vec!["web".to_owned()];
-    assert_eq!(spoken_of("packrat-system", "packrat", &objects), (web.clone(), web.clone()));
-    assert_eq!(spoken_of("team-b", "team-b", &objects), (vec![], vec![]));
-    // One of its own namespace comes first, whatever its class.
-    let nearer = [&objects[..], &[of_class("app", "team-b")]].concat();
-    assert_eq!(spoken_of("packrat-system", "packrat", &nearer), (vec![], vec![]));
-    assert_eq!(spoken_of("team-b", "team-b", &nearer), (web.clone(), web.clone()));
-    // An EdgeGateway at home that is of another class is not found: the default class reports it.
-    let taken = [&[of_class("packrat-system", "team-b")], &objects[2..]].concat();
-    assert_eq!(spoken_of("packrat-system", "packrat", &taken), (web, vec![]));
-    assert_eq!(spoken_of("team-b", "team-b", &taken), (vec![], vec![]));
-}
-
-/// The Service in front of an operator, as the chart writes it.
-fn operator_service(namespace: &str, class: &str) -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "Service",
-        "metadata": { "namespace": namespace, "name": "packrat-operator", "uid": namespace, "labels": { "packrat.dev/operator-class": class } },
-        "spec": { "ports": [{ "name": "discovery", "port": 18000, "protocol": "TCP" }] },
-    })
-}
-
-/// One operator reports on objects without an EdgeGateway, also if no operator has the default
-/// class.
-#[test]
-fn one_operator_tells_of_services_that_belong_to_no_gateway() {
-    let alone = [service("alone", 0, &[("assist", "enabled")], &[("quic", 443)])];
-    let told_by = |operators: &[(&str, &str)]| -> Vec<String> {
-        let services = operators.iter().map(|(home, class)| operator_service(home, class));
-        let objects: Vec<Value> = services.chain(alone.clone()).collect();
-        let tells = |home: &str, class: &str| !spoken_of(home, class, &objects).0.is_empty();
-        operators
-            .iter()
-            .filter(|(home, class)| tells(home, class))
-            .map(|(home, _)| (*home).to_owned())
-            .collect()
-    };
-    assert_eq!(told_by(&[("a", "blue")]), ["a"]);
-    assert_eq!(told_by(&[("a", "blue"), ("b", "green")]), ["a"]);
-    assert_eq!(told_by(&[("a", "blue"), ("b", "packrat"), ("c", "zebra")]), ["b"]);
-    // Two of one class, if the chart has not refused that: only one reports.
-    assert_eq!(told_by(&[("b", "packrat"), ("a", "packrat")]), ["a"]);
-}
-
 /// The off switch leaves the route, and with it the port and its connections, in place.
 #[test]
 fn assistance_is_switched_off_without_closing_the_port() {
     let resolve = |spec: Value, annotations: &[(&str, &str)]| {
-        let mut edge = gateway("app", "default", "Same");
-        edge["spec"] = spec.clone();
-        let mut all = vec![("assist", "enabled")];
-        all.extend(annotations);
-        let resolution = index(&[
-            edge,
-            service("web", 0, &all, &[("quic", 443)]),
-            slice("web", "web-1", &[("quic", 8443)], &[("10.0.0.1", true)]),
-        ])
-        .resolve();
+        let edge = edge(spec.clone());
+        let resolution = with_web(edge, annotations).resolve();
         assert_eq!(endpoints(&resolution, 443), ["10.0.0.1:8443"]);
         let own: packrat_operator::resource::EdgeGatewaySpec =
             serde_json::from_value(spec).unwrap();
@@ -543,7 +400,7 @@ fn endpoints_are_pods_of_the_services_namespace() {
         ] {
             take(&mut index, &pod(namespace, name, address));
         }
-        index.set_pod(key("app", "unknown"), None);
+        index.pods.set(key("app", "unknown"), None);
         let resolution = index.resolve();
         let problems = resolution.services[&key("app", "web")].problems.clone();
         (endpoints(&resolution, 443), problems)
@@ -621,7 +478,7 @@ fn a_reused_pod_address_gets_no_datagrams_of_a_former_route() {
             addresses: vec![ips[at].parse().unwrap()],
             ..PodModel::default()
         };
-        index.set_pod(key("app", reference.as_str().unwrap()), present.then_some(model));
+        index.pods.set(key("app", reference.as_str().unwrap()), present.then_some(model));
     };
     for gone in [service("web", 0, &[("assist", "enabled")], &[("quic", 443)]), slice.clone()] {
         let mut index = index(&[
@@ -675,12 +532,7 @@ fn a_reused_pod_address_gets_no_datagrams_of_a_former_route() {
 fn a_disallowed_edge_gateway_keeps_its_routes_with_a_reason() {
     let mut edge = gateway("app", "default", "Same");
     edge["spec"]["envoy"] = json!({ "image": "evil.example/envoy:1" });
-    let resolution = index(&[
-        edge,
-        service("web", 0, &[("assist", "enabled")], &[("quic", 443)]),
-        slice("web", "web-1", &[("quic", 8443)], &[("10.0.0.1", true)]),
-    ])
-    .resolve();
+    let resolution = with_web(edge, &[]).resolve();
     let view = &resolution.gateways[&key("app", "default")];
     assert!(view.refusal.as_ref().unwrap().contains("evil.example/envoy:1"));
     assert_eq!(endpoints(&resolution, 443), ["10.0.0.1:8443"]);

@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use packrat_operator::annotations::Reason;
 use packrat_operator::index::{Certificate, Index, Resolution, Upstream};
+use packrat_operator::problem::Reason;
 use packrat_operator::status::service_condition;
 use packrat_operator::workload::{Kind, Platform, objects};
 use serde_json::{Value, json};
 
-use super::{gateway, index, key, service, slice};
+use super::{edge, index, key, service, slice};
 
 const ASK: [(&str, &str); 3] =
     [("assist", "enabled"), ("mode", "terminate"), ("certificate", "web-tls")];
@@ -27,8 +27,7 @@ fn labels() -> BTreeMap<String, String> {
 
 /// A Service with a TCP port, behind an EdgeGateway with this spec.
 fn a_service(spec: Value, annotations: &[(&str, &str)], speaks: Option<&str>) -> Index {
-    let mut edge = gateway("app", "default", "Same");
-    edge["spec"] = spec;
+    let edge = edge(spec);
     let mut web = service("web", 0, annotations, &[]);
     web["spec"]["ports"] = json!([{ "name": "http", "port": 443, "protocol": "TCP" }]);
     if let Some(speaks) = speaks {
@@ -71,7 +70,7 @@ fn a_service_without_udp_has_http3_if_its_edge_gateway_allows() {
 
     // Clients come by both protocols, and gateways go to servers by TCP alone.
     let platform = Platform { egress_policy: true, ..Platform::default() };
-    let model = packrat_operator::index::GatewayModel::default();
+    let model = packrat_operator::model::GatewayModel::default();
     let all = objects(&key("app", "default"), &model, view, &platform);
     let of = |kind: Kind| &all.iter().find(|object| object.kind == kind).unwrap().content["spec"];
     let ports = of(Kind::Service)["ports"].as_array().unwrap();
@@ -191,7 +190,7 @@ fn slices_without_udp_matter_to_services_that_ask() {
             "ports": [{ "name": "http", "port": 8080, "protocol": "TCP" }], "endpoints": [],
         });
         let slice = serde_json::from_value(slice).unwrap();
-        let model = packrat_operator::index::SliceModel::read(&slice);
+        let model = packrat_operator::model::SliceModel::read(&slice);
         index.set_slice(key("app", "web-2"), model)
     };
     assert!(in_index(a_service(allowed(), &ASK, None)));

@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use packrat_operator::annotations::ObjectKey;
 use packrat_operator::certificates::Issued;
-use packrat_operator::workload::{self, BOOTSTRAP_DIRECTORY, Platform, RUN_DIRECTORY};
+use packrat_operator::envoy::RUN_DIRECTORY;
+use packrat_operator::object_key::ObjectKey;
+use packrat_operator::workload::{self, BOOTSTRAP_DIRECTORY, Platform};
 use packrat_real_envoy::{Envoy, module_directory};
 use serde_json::Value;
 

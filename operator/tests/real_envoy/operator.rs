@@ -3,12 +3,11 @@
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
-use packrat_operator::annotations::ObjectKey;
 use packrat_operator::certificates::Authority;
-use packrat_operator::index::{
-    Address, GatewayModel, Operator, ServiceModel, ServicePort, SliceModel,
-};
+use packrat_operator::index::Operator;
 use packrat_operator::keys::GatewayKeys;
+use packrat_operator::model::{Address, GatewayModel, ServiceModel, ServicePort, SliceModel};
+use packrat_operator::object_key::ObjectKey;
 use packrat_operator::policy::Policy;
 use packrat_operator::resource::EndpointsFrom;
 use packrat_operator::shell::{Connections, Discovery, Identities, Snapshots, Surroundings, serve};
@@ -107,7 +106,8 @@ impl Replica {
                 .await;
             });
         });
-        snapshots.update(|index| index.set_gateway(cluster.gateway.clone(), Some(gateway(|_| {}))));
+        snapshots
+            .update(|index| index.gateways.set(cluster.gateway.clone(), Some(gateway(|_| {}))));
         snapshots.set_keys(&cluster.gateway, cluster.keys.clone());
         Self {
             snapshots,
@@ -179,11 +179,11 @@ impl Replica {
         });
         self.snapshots.update(|index| {
             let prefix = format!("{name}-");
-            index.retain_slices(|key| !key.name.starts_with(&prefix));
+            index.slices.retain(|key| !key.name.starts_with(&prefix));
             for (key, slice) in slices {
                 index.set_slice(key, Some(slice));
             }
-            index.set_service(key, (!endpoints.is_empty()).then_some(service));
+            index.services.set(key, (!endpoints.is_empty()).then_some(service));
             true
         });
     }
@@ -191,7 +191,7 @@ impl Replica {
     /// Changes the EdgeGateway.
     pub(crate) fn gateway(&self, change: impl FnOnce(&mut GatewayModel)) {
         self.snapshots
-            .update(|index| index.set_gateway(self.gateway.clone(), Some(gateway(change))));
+            .update(|index| index.gateways.set(self.gateway.clone(), Some(gateway(change))));
     }
 
     /// The operator's certificates are replaced.

@@ -17,11 +17,13 @@ use http_body_util::{BodyExt as _, Either, Full};
 use hyper::body::{Body, Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use packrat_operator::annotations::{Annotations, Carrier, ObjectKey};
+use packrat_operator::annotations::{Annotations, Carrier};
 use packrat_operator::drain::CONNECTIONS_PATH;
-use packrat_operator::index::{Address, Certificate, ServiceModel, ServicePort, SliceModel};
+use packrat_operator::index::Certificate;
+use packrat_operator::model::{Address, ServiceModel, ServicePort, SliceModel};
+use packrat_operator::names::SECRET_LABEL;
+use packrat_operator::object_key::ObjectKey;
 use packrat_operator::resource::TerminatePolicy;
-use packrat_operator::workload::SECRET_LABEL;
 use packrat_operator::xds::file_of;
 use packrat_operator::xds::wire::{CLUSTER_TYPE, LISTENER_TYPE};
 use packrat_real_envoy::{EVENT_PATIENCE, Envoy, free_port};
@@ -175,7 +177,7 @@ fn serve(replica: &Replica, port: u16, server: u16, speaks: &str, annotations: &
         ..SliceModel::default()
     };
     replica.snapshots.update(|index| {
-        index.set_service(ObjectKey::new("app", "web"), Some(service));
+        index.services.set(ObjectKey::new("app", "web"), Some(service));
         index.set_slice(ObjectKey::new("app", "web-1"), Some(slice))
     });
 }
@@ -438,7 +440,7 @@ fn connections_of_a_route_that_goes_have_time_to_end() {
     let envoy = begin(&scene, &pair);
     let mut client = Http3::connect(&envoy, port, &[&pair]);
     assert!(client.get().is_some());
-    replica.snapshots.update(|index| index.set_service(ObjectKey::new("app", "web"), None));
+    replica.snapshots.update(|index| index.services.set(ObjectKey::new("app", "web"), None));
     agree(&envoy, replica, 0);
     assert!(Http3::try_connect(port, &[&pair]).is_none(), "no one new comes in");
     assert!(client.get().is_some());

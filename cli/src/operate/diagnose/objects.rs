@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, LogParams};
 use kube::{Api, ResourceExt as _};
-use packrat_operator::annotations::ANNOTATION_PREFIX;
-use packrat_operator::inject::{CONTAINER_NAME, SIDECAR_LABEL};
-use packrat_operator::workload::GATEWAY_LABEL;
+use packrat_operator::names::ANNOTATION_PREFIX;
+use packrat_operator::names::{CONTAINER_NAME, SIDECAR_LABEL};
+use packrat_operator::names::GATEWAY_LABEL;
 use serde_json::{Value, json};
 
 use super::Bundle;

@@ -1,8 +1,8 @@
 //! Ports stay with the Service or the UDPRoute that is served there.
 
-use packrat_operator::annotations::Reason;
-use packrat_operator::gateway_api::status;
 use packrat_operator::index::Resolution;
+use packrat_operator::problem::Reason;
+use packrat_operator::status::gateway_api as status;
 use serde_json::{Value, json};
 
 use super::super::{key, service, slice};

@@ -1,8 +1,8 @@
 //! Listeners of UDPRoutes, and the destinations of their datagrams.
 
-use packrat_operator::annotations::Reason;
 use packrat_operator::index::{Index, Lingering, Operator};
 use packrat_operator::policy::Policy;
+use packrat_operator::problem::Reason;
 use serde_json::{Value, json};
 
 use super::super::{key, service, slice, take};

@@ -1,7 +1,8 @@
 //! Statuses of Gateways and UDPRoutes.
 
+use packrat_operator::gateway_api::controller_name;
 use packrat_operator::gateway_api::objects::UdpRoute;
-use packrat_operator::gateway_api::{controller_name, status};
+use packrat_operator::status::gateway_api as status;
 use serde_json::{Value, json};
 
 use super::super::key;
@@ -21,7 +22,7 @@ fn the_status_of_a_gateway_follows_its_edge_gateway() {
         all.extend(servers());
         let index = index(&all);
         let state = &index.resolve().attachments.gateways[&key("app", "edge")];
-        let edge = index.gateways().get(&key("app", "edge"));
+        let edge = index.gateways.get(&key("app", "edge"));
         status::gateway_status(&read_gateway(gateway), state, edge, None, at(second))
     };
     let first = written(&gateway, None, 1);
@@ -101,7 +102,7 @@ fn an_edge_gateway_of_someone_else_is_left_alone() {
     let resolution = index.resolve();
     assert_eq!(served(&resolution, 443), None);
     let state = &resolution.attachments.gateways[&key("app", "edge")];
-    let edge = index.gateways().get(&key("app", "edge"));
+    let edge = index.gateways.get(&key("app", "edge"));
     let status = status::gateway_status(&read_gateway(&gateway), state, edge, None, at(1));
     assert_eq!(condition(&status["conditions"], "Programmed"), ("False", "Invalid"));
 }
@@ -248,13 +249,13 @@ fn stopped_assistance_is_reported_at_gateway_and_route() {
         let attachments = index.resolve().attachments;
         let of_route = |name: &str| {
             let state = &attachments.routes[&key("app", name)];
-            let edges = index.gateways();
+            let edges = &*index.gateways;
             status::route_assisting(&key("app", name), &state.parents[0], &attachments, edges)
         };
         let whole = status::gateway_status(
             &read_gateway(&gateway),
             &attachments.gateways[&key("app", "edge")],
-            index.gateways().get(&key("app", "edge")),
+            index.gateways.get(&key("app", "edge")),
             None,
             at(1),
         );

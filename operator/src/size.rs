@@ -5,13 +5,13 @@ use thiserror::Error;
 /// Failure to read a text as a size.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("\"{0}\" is not a size; write whole bytes or Ki, Mi or Gi, for example 512Ki or 1Mi")]
-pub struct SizeError(String);
+pub(crate) struct SizeError(String);
 
 /// Bytes of a size such as `1048576`, `512Ki`, `1Mi` or `2Gi`, as the schema's pattern allows them.
 ///
 /// # Errors
 /// [`SizeError`] for anything else, and for a number that does not fit.
-pub fn parse_size(text: &str) -> Result<u64, SizeError> {
+pub(crate) fn parse_size(text: &str) -> Result<u64, SizeError> {
     let error = || SizeError(text.to_owned());
     let (digits, unit) = number_and_unit(text).ok_or_else(error)?;
     let is_whole = digits.len() <= 15 && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -25,7 +25,7 @@ pub fn parse_size(text: &str) -> Result<u64, SizeError> {
 
 /// Bytes of an amount of memory as a Pod has it, also with a fraction and decimal suffixes, such as
 /// `1.5Gi` or `500M`. `None` for other texts, some of which Kubernetes takes.
-pub(super) fn parse_memory(text: &str) -> Option<u64> {
+pub(crate) fn parse_memory(text: &str) -> Option<u64> {
     let (number, unit) = number_and_unit(text)?;
     let bytes = number.parse::<f64>().ok()? * unit as f64;
     (1.0..9e15).contains(&bytes).then_some(bytes as u64)

@@ -5,14 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::attach::{Attachments, GatewayState, ListenerState, ParentState, RouteState};
-use super::objects::{Gateway, GatewayClass, PolicyModel, UdpRoute};
-use super::{API_GROUP, objects::ParentReference};
-use crate::annotations::ObjectKey;
-use crate::index::GatewayModel;
+use super::reading::StoppedRoute;
+use crate::gateway_api::objects::{Gateway, GatewayClass, PolicyModel, UdpRoute};
+use crate::gateway_api::{
+    Attachments, Finding, GatewayState, ListenerState, ParentState, RouteState,
+};
 use crate::message::shortened;
-use crate::resource::EdgeGatewayStatus;
-use crate::status::StoppedRoute;
+use crate::model::GatewayModel;
+use crate::names::API_GROUP;
+use crate::object_key::ObjectKey;
+use crate::resource::{EdgeGatewayStatus, ParentReference};
 
 /// Features of the Gateway API that the operator has, in alphabetical order.
 const SUPPORTED_FEATURES: [&str; 3] = ["Gateway", "ReferenceGrant", "UDPRoute"];
@@ -24,64 +26,30 @@ const MAXIMUM_ADDRESSES: usize = 16;
 /// Longest list of ancestors of a policy.
 const MAXIMUM_ANCESTORS: usize = 16;
 
-/// A condition without its times.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
-    /// Type.
-    pub type_: &'static str,
-    /// Status; `None`: unknown.
-    pub status: Option<bool>,
-    /// Reason.
-    pub reason: &'static str,
-    /// Message.
-    pub message: String,
-}
-
-impl Finding {
-    /// A condition that is true.
-    pub fn yes(type_: &'static str, reason: &'static str, message: &str) -> Self {
-        Self { type_, status: Some(true), reason, message: message.to_owned() }
-    }
-
-    /// A condition that is false.
-    pub fn no(type_: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { type_, status: Some(false), reason, message: message.into() }
-    }
-
-    fn condition(&self, previous: &Value, generation: i64, now: Timestamp) -> Value {
-        let status = match self.status {
-            Some(true) => "True",
-            Some(false) => "False",
-            None => "Unknown",
-        };
-        let before = previous
-            .as_array()
-            .into_iter()
-            .flatten()
-            .find(|before| before["type"] == self.type_ && before["status"] == status);
-        let since = before
-            .and_then(|before| before["lastTransitionTime"].as_str())
-            .map_or_else(|| format!("{now:.0}"), str::to_owned);
-        json!({
-            "type": self.type_,
-            "status": status,
-            "reason": self.reason,
-            "message": shortened(self.message.clone()),
-            "observedGeneration": generation,
-            "lastTransitionTime": since,
-        })
-    }
+/// A condition of an object, with the times of the previous one if its status is the same.
+fn condition(finding: &Finding, previous: &Value, generation: i64, now: Timestamp) -> Value {
+    let status = finding.status_word();
+    let before = previous
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|before| before["type"] == finding.type_ && before["status"] == status);
+    let since = before
+        .and_then(|before| before["lastTransitionTime"].as_str())
+        .map_or_else(|| format!("{now:.0}"), str::to_owned);
+    json!({
+        "type": finding.type_,
+        "status": status,
+        "reason": finding.reason,
+        "message": shortened(finding.message.clone()),
+        "observedGeneration": generation,
+        "lastTransitionTime": since,
+    })
 }
 
 /// Conditions, with the times of the previous ones where their status is the same.
 fn conditions(findings: &[Finding], previous: &Value, generation: i64, now: Timestamp) -> Value {
-    findings.iter().map(|finding| finding.condition(previous, generation, now)).collect()
-}
-
-/// True if a status of a route or of a policy has an entry of a controller.
-pub fn names(status: &Value, controller: &str) -> bool {
-    let parents = [&status["parents"], &status["ancestors"]].map(Value::as_array);
-    parents.into_iter().flatten().flatten().any(|parent| parent["controllerName"] == controller)
+    findings.iter().map(|finding| condition(finding, previous, generation, now)).collect()
 }
 
 /// The status of a GatewayClass.

@@ -6,17 +6,18 @@ use std::net::IpAddr;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::ResourceExt as _;
+use kube::{Resource, ResourceExt as _};
 
-use crate::annotations::{Annotations, Carrier, ObjectKey, Problem};
-use crate::gateway_api::API_GROUP;
+use crate::annotations::{Annotations, Carrier};
+use crate::names::{API_GROUP, FIELD_MANAGER, GATEWAY_LABEL, MANAGED_BY};
+use crate::object_key::ObjectKey;
+use crate::problem::Problem;
 use crate::resource::{EdgeGateway, EdgeGatewaySpec, EdgeGatewayStatus};
-use crate::workload::{GATEWAY_LABEL, is_ours};
 
 /// The label of an EndpointSlice that names its Service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// The label of an EndpointSlice that names its author, and Kubernetes' own.
-const MANAGED_BY: (&str, &str) =
+const SLICE_AUTHOR: (&str, &str) =
     ("endpointslice.kubernetes.io/managed-by", "endpointslice-controller.k8s.io");
 
 /// An EdgeGateway.
@@ -113,7 +114,7 @@ impl ServiceModel {
             .status
             .iter()
             .flat_map(|status| status.conditions.iter().flatten())
-            .find(|condition| condition.type_ == crate::status::SERVICE_CONDITION)
+            .find(|condition| condition.type_ == crate::names::SERVICE_CONDITION)
             .cloned();
         // The gateways' own Services also have UDP ports.
         if is_ours(service)
@@ -251,7 +252,7 @@ impl SliceModel {
             })
             .collect();
         let is_kubernetes =
-            slice.labels().get(MANAGED_BY.0).map(String::as_str) == Some(MANAGED_BY.1);
+            slice.labels().get(SLICE_AUTHOR.0).map(String::as_str) == Some(SLICE_AUTHOR.1);
         Some(Self { service, is_kubernetes, ports, tcp_ports, addresses })
     }
 
@@ -300,6 +301,12 @@ impl PodModel {
             problem,
         })
     }
+}
+
+/// True if the operator has made an object, according to its label.
+pub(crate) fn is_ours<K: Resource>(object: &K) -> bool {
+    object.meta().labels.as_ref().and_then(|labels| labels.get(MANAGED_BY)).map(String::as_str)
+        == Some(FIELD_MANAGER)
 }
 
 /// The addresses of a Node.
