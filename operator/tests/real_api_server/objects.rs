@@ -1,7 +1,7 @@
 //! The objects of an EdgeGateway, its conditions, and its removal.
 
 use kube::api::DeleteParams;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Cluster, HOME, gateway, service};
 
@@ -54,11 +54,10 @@ fn an_edge_gateway_from_its_creation_to_its_end() {
     ]);
     cluster.wait_until("the route with its endpoint", || {
         let mut found = cluster.get("EdgeGateway", namespace, "edge").unwrap();
-        let node_port = found["status"]["listeners"][0]["nodePort"].take();
-        found["status"]["listeners"][0]
-            .as_object_mut()
-            .is_some_and(|it| it.remove("nodePort").is_some())
-            && found["status"]["listeners"] == listeners
+        // Without a status yet, there is no listener.
+        let listener = found.pointer_mut("/status/listeners/0").and_then(Value::as_object_mut);
+        let Some(node_port) = listener.and_then(|it| it.remove("nodePort")) else { return false };
+        found["status"]["listeners"] == listeners
             && node_port
                 == cluster.get("Service", namespace, name).unwrap()["spec"]["ports"][0]["nodePort"]
     });
