@@ -37,10 +37,10 @@ const OVERFLOW_ARRIVALS_SHARE: f64 = 0.7;
 const BINS: usize = 56;
 
 fn bin(backlog_seconds: f64) -> usize {
-    let micros = (backlog_seconds * 1e6) as u64;
-    if micros < 1000 {
+    if backlog_seconds < 1e-3 || backlog_seconds.is_nan() {
         return 0;
     }
+    let micros = (backlog_seconds * 1e6) as u64;
     let octave = (micros / 1000).ilog2() as usize;
     let quarter = ((micros << 2) / (1000 << octave)) as usize - 4;
     (4 * octave + quarter + 1).min(BINS - 1)
@@ -184,20 +184,19 @@ impl QueueLosses {
     /// Counts a datagram by its backlog, and runs of losses.
     fn count(&mut self, it: Met, arrivals: &Arrivals) {
         self.unit *= 1.0 + 1.0 / HISTOGRAM_MEMORY_DATAGRAMS;
-        let bin = &mut self.histogram[bin(it.backlog)];
-        bin[0] += self.unit;
         let begins = it.is_lost && !self.was_lost;
         self.was_lost = it.is_lost;
-        if begins {
-            bin[1] += self.unit;
-        }
+        let [sent, runs] = &mut self.histogram[bin(it.backlog)];
+        *sent += self.unit;
+        *runs += if begins { self.unit } else { 0.0 };
         let [before, now] = &mut self.windows;
-        let arrivals_then = (arrivals.at, arrivals.bytes);
-        let began = Window { began: it.sent_at, arrivals: arrivals_then, ..Window::default() };
-        if now.sent == 0.0 {
-            *now = began;
-        } else if now.sent >= WINDOW_DATAGRAMS && it.sent_at - now.began >= arrivals.base {
-            *before = core::mem::replace(now, began);
+        let is_full = now.sent >= WINDOW_DATAGRAMS && it.sent_at - now.began >= arrivals.base;
+        if is_full {
+            *before = *now;
+        }
+        if is_full || now.sent == 0.0 {
+            let arrivals = (arrivals.at, arrivals.bytes);
+            *now = Window { began: it.sent_at, arrivals, ..Window::default() };
         }
         now.count(it.is_lost, begins);
     }
