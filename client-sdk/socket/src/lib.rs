@@ -14,6 +14,7 @@ mod assisted;
 #[cfg(feature = "tokio")]
 mod asynchronous;
 mod batch;
+mod config;
 mod flow;
 mod peers;
 mod shared;
@@ -24,6 +25,7 @@ pub use assisted::AssistedSocket;
 #[cfg(feature = "tokio")]
 pub use asynchronous::AsyncAssistedSocket;
 pub use batch::{Batch, Mark, Message, is_too_long, with_large_buffers};
+pub use config::SocketConfig;
 pub use flow::Outlet;
 pub use packrat_client::{
     Access, ClientConfig, Condition, Counters, IdentifierScheme, Timestamp, Token,

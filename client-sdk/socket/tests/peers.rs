@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use packrat_client::Timestamp;
 use packrat_eack::Identifier;
-use packrat_socket::{ClientConfig, Condition, Limits, Peers, Wire};
+use packrat_socket::{Condition, Limits, Peers, SocketConfig, Wire};
 use packrat_wire::number::NumberKey;
 
 #[derive(Default)]
@@ -36,7 +36,7 @@ fn address(text: &str) -> SocketAddr {
 #[test]
 fn only_peers_with_a_datagram_are_asked_for_a_gateway() {
     let (mut port, now) = (Port::default(), Timestamp::from_millis(1000));
-    let mut peers = Peers::new(ClientConfig::default(), Limits::default());
+    let mut peers = Peers::new(SocketConfig::default(), Limits::default());
     let (peer, stranger) = (address("[::ffff:192.0.2.7]:443"), address("198.51.100.9:443"));
     peers.on_sending(peer, None, now, &mut port);
     peers.on_sending(peer, None, now, &mut port);
@@ -59,7 +59,7 @@ fn only_peers_with_a_datagram_are_asked_for_a_gateway() {
 fn a_peer_beyond_the_limit_is_unassisted_until_another_is_idle() {
     let (mut port, now) = (Port::default(), Timestamp::from_millis(1000));
     let limits = Limits { flows: 1, idle: Duration::from_secs(30), ..Limits::default() };
-    let mut peers = Peers::new(ClientConfig::default(), limits);
+    let mut peers = Peers::new(SocketConfig::default(), limits);
     let (first, second) = (address("192.0.2.7:443"), address("192.0.2.8:443"));
     peers.on_sending(first, None, now, &mut port);
     peers.on_sending(second, None, now, &mut port);
@@ -83,7 +83,7 @@ fn a_peer_beyond_the_limit_is_unassisted_until_another_is_idle() {
 fn an_evicted_peers_gateway_still_numbers_for_a_while() {
     let (mut port, now) = (Port::default(), Timestamp::from_millis(1000));
     let limits = Limits { flows: 1, ..Limits::default() };
-    let mut peers = Peers::new(ClientConfig::default(), limits);
+    let mut peers = Peers::new(SocketConfig::default(), limits);
     let (first, second) = (address("192.0.2.7:443"), address("192.0.2.8:443"));
     let number = NumberKey::new([1, 2]).header(5, Identifier::from_hash(7));
     let numbered = [&number[..], b"numbered"].concat();
