@@ -7,6 +7,8 @@
 //! - [`Table`]: flows with their limits and deadlines, sans-IO; the agent has one for its programs
 //! - [`Batch`], [`source_towards`]: the system's part
 //!
+//! Each change of a flow's [`Condition`] is a `tracing` event at the level `DEBUG`.
+//!
 //! Without a gateway, or if assistance fails, every datagram passes as it arrives.
 #![forbid(unsafe_code)]
 
