@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -87,13 +88,15 @@ type peer struct {
 	rescued []*kept[mark]
 	// The control messages, such as the ECN mark, of datagrams that wait to leave with others.
 	beside []byte
+	// nil: no records.
+	logger *slog.Logger
 }
 
 // Wrap takes over a UDP socket that is not connected. The program then uses the Conn in its place, and closes the
 // Conn.
 func Wrap(udp *net.UDPConn, settings Settings) (*Conn, error) {
 	if udp.RemoteAddr() != nil {
-		return nil, fmt.Errorf("packrat: the socket is connected to %v: wrap one of net.ListenUDP", udp.RemoteAddr())
+		return nil, fmt.Errorf("%w to %v: wrap one of net.ListenUDP", ErrConnected, udp.RemoteAddr())
 	}
 	if _, err := settings.params(); err != nil {
 		return nil, err
@@ -118,18 +121,25 @@ func (p *peer) guard(run func(*Shim[mark])) {
 	if p.shim == nil {
 		return
 	}
+	before := p.last.Condition
 	defer func() {
-		if recover() != nil {
+		if reason := recover(); reason != nil {
 			p.rescued = allThatWaits(p.shim)
 			p.shim, p.due = nil, time.Time{}
 			if len(p.rescued) > 0 {
 				p.due = time.Now()
 			}
 			p.last.Condition = Failed
+			if p.logger != nil {
+				p.logger.Error("packrat: the assistance of a peer has failed; its datagrams pass", "peer", p.addr, "reason", reason)
+			}
 		}
 	}()
 	run(p.shim)
 	p.due, p.last = p.shim.Timeout(), p.shim.Statistics()
+	if p.logger != nil && p.last.Condition != before {
+		p.logger.Info("packrat: the condition of a peer has changed", "peer", p.addr, "condition", p.last.Condition)
+	}
 }
 
 // allThatWaits takes the waiting datagrams out of a shim that has failed, as far as that is possible: losing them
@@ -216,7 +226,7 @@ func (c *Conn) sending(to netip.AddrPort, b, oob []byte, segment int) (fronts []
 		if err != nil {
 			return nil, false
 		}
-		p = &peer{shim: shim, addr: key}
+		p = &peer{shim: shim, addr: key, logger: c.settings.Logger}
 		c.peers[key] = p
 	}
 	p.used = now
@@ -497,6 +507,24 @@ func (c *Conn) OnNetworkChange() {
 		c.transmit(p, now)
 	}
 	c.arm(now)
+}
+
+// SetAccess sets the token of future handshakes, and the key of the gateway to accept (nil: any, on first use), also
+// for existing peers: a session with another gateway ends.
+func (c *Conn) SetAccess(token []byte, gatewayKey *[32]byte) error {
+	if err := checkToken(token); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	c.settings.Token, c.settings.GatewayKey = token, gatewayKey
+	for _, p := range c.peers {
+		p.guard(func(shim *Shim[mark]) { _ = shim.SetAccess(token, gatewayKey, now) })
+	}
+	// The reader delivers the datagrams of an ended session, and asks the other gateway.
+	c.arm(now)
+	return nil
 }
 
 // Close ends the sessions with the gateways and closes the socket.

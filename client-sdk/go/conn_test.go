@@ -1,9 +1,12 @@
 package packrat
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -163,8 +166,39 @@ func TestDeadlinesAreTheProgramsAlthoughShimsHaveTimers(t *testing.T) {
 	}
 }
 
-func TestAShimThatFailsIsPutAwayAndDatagramsPass(t *testing.T) {
+func TestASocketThatIsConnectedIsRefused(t *testing.T) {
+	udp, err := net.DialUDP("udp", nil, echo(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer udp.Close()
+	if _, err := Wrap(udp, Settings{}); !errors.Is(err, ErrConnected) {
+		t.Error(err)
+	}
+}
+
+func TestATokenThatIsSetLaterIsForOldPeersAndNewOnes(t *testing.T) {
 	server, conn := echo(t), wrapped(t, Settings{})
+	exchange(t, conn, server, "hello")
+	if err := conn.SetAccess([]byte("token"), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.SetAccess(make([]byte, 201), nil); !errors.Is(err, ErrTokenTooLong) {
+		t.Error(err)
+	}
+	exchange(t, conn, echo(t), "hello")
+	conn.mu.Lock()
+	defer conn.mu.Unlock()
+	for addr, p := range conn.peers {
+		if token := string(p.shim.discovery.params.token); token != "token" {
+			t.Errorf("%v: %q", addr, token)
+		}
+	}
+}
+
+func TestAShimThatFailsIsPutAwayAndDatagramsPass(t *testing.T) {
+	var records bytes.Buffer
+	server, conn := echo(t), wrapped(t, Settings{Logger: slog.New(slog.NewTextHandler(&records, nil))})
 	exchange(t, conn, server, "hello")
 	conn.mu.Lock()
 	for _, p := range conn.peers {
@@ -175,6 +209,11 @@ func TestAShimThatFailsIsPutAwayAndDatagramsPass(t *testing.T) {
 	exchange(t, conn, server, "and once more")
 	if statistics, _ := conn.Statistics(server); statistics.Condition != Failed {
 		t.Errorf("%+v", statistics)
+	}
+	for _, part := range []string{"level=INFO", "condition=asking", "level=ERROR", "peer=" + server.String()} {
+		if !strings.Contains(records.String(), part) {
+			t.Errorf("%s is not in the log: %s", part, &records)
+		}
 	}
 }
 

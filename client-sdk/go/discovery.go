@@ -42,8 +42,12 @@ type discovery struct {
 	full int
 	// Attempts that still follow each other soon: there was a gateway here.
 	successors int
-	sentAt     time.Time
-	nextAt     time.Time
+	// The token has changed since the current attempt began.
+	hasNewToken bool
+	// Reason of the refusal, in the step refused.
+	refusal byte
+	sentAt  time.Time
+	nextAt  time.Time
 }
 
 func newDiscovery(params clientParams, pinned *[32]byte, random *rand.ChaCha8, now time.Time) *discovery {
@@ -55,6 +59,18 @@ func newDiscovery(params clientParams, pinned *[32]byte, random *rand.ChaCha8, n
 // setTicket takes the server's ticket for the next attempts, from the current gateway.
 func (d *discovery) setTicket(ticket serverTicket) {
 	d.params.ticket = ticket
+}
+
+// setAccess takes another token and gateway key. A token that a gateway has demanded is shown at once. True: the key
+// differs, and an attempt in progress is out of date.
+func (d *discovery) setAccess(token []byte, pinned *[32]byte, now time.Time) bool {
+	d.params.token, d.hasNewToken = token, true
+	if d.step == refused && d.refusal == refusedToken {
+		d.nextAt = now
+	}
+	isSame := d.pinned == nil && pinned == nil || d.pinned != nil && pinned != nil && *d.pinned == *pinned
+	d.pinned = pinned
+	return !isSame
 }
 
 // grease is a value that is never assigned, and skipped by all receivers.
@@ -73,7 +89,7 @@ func (d *discovery) restart(at time.Time) {
 	value := binary.LittleEndian.AppendUint32(nil, uint32(words[1]>>32))
 	d.params.grease = appendRecord(nil, grease(words[1]>>8), value)
 	d.initiator.payload = d.params.encode()
-	d.step, d.tries, d.nextAt = discovering, 0, at
+	d.step, d.tries, d.nextAt, d.hasNewToken = discovering, 0, at, false
 }
 
 // onPathAlive is called when the path begins to carry datagrams: earlier questions were lost.
@@ -128,7 +144,9 @@ func (d *discovery) onRefusal(reason byte, now time.Time) {
 	wait := time.Duration(0)
 	switch reason {
 	case refusedToken:
-		wait = tokenRetry
+		if !d.hasNewToken {
+			wait = tokenRetry
+		}
 	case refusedHoldout:
 		wait = holdoutRetry
 	case refusedFull:
@@ -138,7 +156,7 @@ func (d *discovery) onRefusal(reason byte, now time.Time) {
 	default:
 		wait = d.wait()
 	}
-	d.step, d.nextAt = refused, now.Add(wait)
+	d.step, d.refusal, d.nextAt = refused, reason, now.Add(wait)
 }
 
 // onControl reads an answer. known is false if it is not for this attempt, or wrong; session is nil

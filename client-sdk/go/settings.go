@@ -2,6 +2,7 @@ package packrat
 
 import (
 	"fmt"
+	"log/slog"
 	"math"
 	"time"
 )
@@ -24,10 +25,13 @@ type Settings struct {
 	MaximumHold time.Duration
 	// GatewayKey is the key of the gateway to accept; nil: any, on first use.
 	GatewayKey *[32]byte
-	// Token is the token that a token endpoint has issued; nil: no token.
+	// Token is the token that a token endpoint has issued; nil: no token. SetAccess takes the next one.
 	Token []byte
 	// Uploads repairs the program's own datagrams as well, if the gateway agrees.
 	Uploads bool
+	// Logger gets a record whenever the Condition of a peer changes, at the level Info, or Error for Failed; nil: no
+	// records. Its handler must not call the Conn.
+	Logger *slog.Logger
 }
 
 func (s Settings) params() (clientParams, error) {
@@ -41,16 +45,23 @@ func (s Settings) params() (clientParams, error) {
 		p.scheme = Payload
 	}
 	if p.scheme != Trailer && p.scheme != Payload {
-		return p, fmt.Errorf("packrat: Settings.Scheme is %d: it must be Trailer, Payload, or 0", s.Scheme)
+		return p, fmt.Errorf("%w %d: set Trailer, Payload, or 0", ErrScheme, s.Scheme)
 	}
-	if len(s.Token) > maximumToken {
-		return p, fmt.Errorf("packrat: Settings.Token has %d bytes: a token has at most %d", len(s.Token), maximumToken)
+	if err := checkToken(s.Token); err != nil {
+		return p, err
 	}
 	if p.maximumHold == 0 {
 		p.maximumHold = DefaultMaximumHold
 	}
 	p.maximumHold = max(p.maximumHold, 0)
 	return p, nil
+}
+
+func checkToken(token []byte) error {
+	if len(token) > maximumToken {
+		return fmt.Errorf("%w: it has %d bytes, a gateway issues at most %d; ask for another one", ErrTokenTooLong, len(token), maximumToken)
+	}
+	return nil
 }
 
 // Condition is the state of the assistance for a peer.

@@ -51,6 +51,8 @@ type Shim[M any] struct {
 	destinations destinations
 	wholePath    wholePath
 	figures      Statistics
+	// Key of the session's gateway.
+	gatewayKey [32]byte
 }
 
 // NewShim is a shim for one peer. seed: 32 fresh bytes of crypto/rand. The first Transmit asks for a
@@ -246,7 +248,7 @@ func (s *Shim[M]) onEstablished(e *established, sample time.Duration, now time.T
 	if sample > 0 {
 		s.path.onSample(sample)
 	}
-	s.session = session
+	s.session, s.gatewayKey = session, e.gatewayKey
 	s.figures.Sessions++
 	s.discovery.setTicket(e.params.ticket)
 	if session.numbers != nil {
@@ -571,6 +573,27 @@ func (s *Shim[M]) OnNetworkChange(now time.Time) {
 		}
 		s.session.scheduler.onUrgent(now)
 	}
+}
+
+// SetAccess sets the token of future handshakes, and the key of the gateway to accept (nil: any, on first use). A
+// session with another gateway ends.
+func (s *Shim[M]) SetAccess(token []byte, gatewayKey *[32]byte, now time.Time) error {
+	if err := checkToken(token); err != nil {
+		return err
+	}
+	switch isOtherKey := s.discovery.setAccess(token, gatewayKey, now); {
+	case s.closed || !isOtherKey:
+	case s.session == nil:
+		// Any gateway would answer the current question.
+		s.discovery.restart(now)
+	case gatewayKey != nil && *gatewayKey != s.gatewayKey:
+		s.say([]byte{messageGoodbye, 1})
+		farewell := s.urgent
+		s.lose(0, now)
+		s.urgent, s.discovery.nextAt = farewell, now
+		s.releaseReady()
+	}
+	return nil
 }
 
 // Close ends the connection: Transmit then returns a last message for the gateway, and no datagram waits any more.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"container/heap"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sort"
@@ -1005,9 +1006,71 @@ func TestWithoutAGatewayEverythingPassesAndQuestionsAreFew(t *testing.T) {
 }
 
 func TestSettingsThatAreWrongAreRefusedWithTheirReason(t *testing.T) {
-	for _, wrong := range []Settings{{Scheme: 9}, {Token: make([]byte, 201)}} {
-		if _, err := NewShim[int](wrong, [32]byte{}, begun()); err == nil {
-			t.Errorf("%+v is accepted", wrong)
+	for _, wrong := range []struct {
+		settings Settings
+		reason   error
+	}{{Settings{Scheme: 9}, ErrScheme}, {Settings{Token: make([]byte, 201)}, ErrTokenTooLong}} {
+		if _, err := NewShim[int](wrong.settings, [32]byte{}, begun()); !errors.Is(err, wrong.reason) {
+			t.Errorf("%+v: %v", wrong.settings, err)
 		}
+	}
+}
+
+func TestATokenThatAGatewayHasDemandedIsShownAtOnce(t *testing.T) {
+	for _, isEarly := range []bool{false, true} { // the new token comes before the refusal, or after it
+		random := rand.NewChaCha8([32]byte{1})
+		params, _ := Settings{Token: []byte("old")}.params()
+		d, now := newDiscovery(params, nil, random, begun()), begun()
+		if d.poll(now) == nil {
+			t.Fatal("no question")
+		}
+		refuse := func() { d.onControl(&control{kind: typeRefusal, nonce: d.initiator.nonce, reason: refusedToken}, now) }
+		if !isEarly {
+			refuse()
+			if d.poll(now.Add(time.Second)) != nil {
+				t.Error("the refused token is shown again")
+			}
+		}
+		if d.setAccess([]byte("new"), nil, now) {
+			t.Error("the key has not changed")
+		}
+		if isEarly {
+			refuse()
+		}
+		if d.poll(now) == nil || !bytes.Contains(d.initiator.payload, []byte("new")) {
+			t.Errorf("early %v: the next question is due at %v", isEarly, d.nextAt)
+		}
+	}
+}
+
+func TestAnotherGatewayKeyEndsASessionAndTheSameOneDoesNot(t *testing.T) {
+	w := newWorld(t, 4, settings())
+	w.run(200 * time.Millisecond)
+	w.download(0, 50, time.Millisecond)
+	own := [32]byte(w.gateway.static.Public)
+	if err := w.shim.SetAccess([]byte("token"), &own, w.now); err != nil || w.shim.Statistics().Condition != Assisted {
+		t.Errorf("with the gateway's key: %v, %s", err, w.said())
+	}
+	if err := w.shim.SetAccess([]byte("token"), &[32]byte{9}, w.now); err != nil || w.shim.Statistics().Condition != Asking {
+		t.Errorf("with another key: %v, %s", err, w.said())
+	}
+	plaintext, err := w.gateway.opens.open(w.shim.Transmit(w.now))
+	if err != nil || !bytes.Equal(plaintext, []byte{messageGoodbye, 1}) {
+		t.Errorf("the last message is %x, %v", plaintext, err)
+	}
+	w.run(2 * time.Second)
+	if figures := w.shim.Statistics(); figures.Sessions != 1 {
+		t.Errorf("a gateway with a wrong key assists: %s", w.said())
+	}
+	if err := w.shim.SetAccess(nil, nil, w.now); err != nil {
+		t.Error(err)
+	}
+	w.drain()
+	w.run(2 * time.Second)
+	if figures := w.shim.Statistics(); figures.Sessions != 2 {
+		t.Errorf("no session with any gateway: %s", w.said())
+	}
+	if err := w.shim.SetAccess(make([]byte, 201), nil, w.now); !errors.Is(err, ErrTokenTooLong) {
+		t.Errorf("a token of 201 bytes: %v", err)
 	}
 }

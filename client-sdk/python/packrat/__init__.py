@@ -7,8 +7,18 @@ The program is the client of every peer that it sends to. Without a gateway, and
 fails, everything passes as it comes.
 """
 from ._packrat import PROTOCOL_VERSION, Shim, __version__
-from .endpoint import Assistance, wrap
+from .endpoint import Assistance, assistance_of, wrap
 from .peers import Settings, Statistics
 from .sockets import Socket
 
-__all__ = ["PROTOCOL_VERSION", "Assistance", "Settings", "Shim", "Socket", "Statistics", "__version__", "wrap"]
+__all__ = [
+    "PROTOCOL_VERSION",
+    "Assistance",
+    "Settings",
+    "Shim",
+    "Socket",
+    "Statistics",
+    "__version__",
+    "assistance_of",
+    "wrap",
+]

@@ -10,8 +10,16 @@ P = TypeVar("P", bound=asyncio.DatagramProtocol)
 def wrap(protocol: P, settings: Settings = Settings()) -> P:
     """Wraps a protocol with assistance: return the result to asyncio, or to a library such as
     aioquic (`create_protocol`), instead of the protocol. The result also has all other attributes of
-    the protocol; its `packrat` is the `Assistance`."""
+    the protocol, and is an instance of its class for `isinstance`; `assistance_of` returns its
+    `Assistance`."""
     return cast(P, _Wrapped(protocol, settings))
+
+
+def assistance_of(protocol: asyncio.DatagramProtocol) -> "Assistance":
+    """Returns the assistance of a protocol that `wrap` has returned; raises `TypeError` for others."""
+    if type(protocol) is not _Wrapped:
+        raise TypeError(f"{protocol!r} is not assisted: it must be the result of packrat.wrap")
+    return protocol._assistance
 
 
 class Assistance:
@@ -80,7 +88,11 @@ class _Wrapped(asyncio.DatagramProtocol):
         self._connected: Any = None
         self._timer: Optional[asyncio.TimerHandle] = None
         self._armed: Optional[int] = None
-        self.packrat = Assistance(self._peers, self._schedule)
+        self._assistance = Assistance(self._peers, self._schedule)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return self._protocol.__class__
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._protocol, name)

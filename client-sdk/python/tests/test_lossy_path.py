@@ -47,7 +47,7 @@ async def download(path, create_protocol, by):
         writer.write(b"the file")
         writer.write_eof()
         contents = await asyncio.wait_for(reader.read(), SECONDS)
-        return contents, client.packrat.statistics()
+        return contents, packrat.assistance_of(client).statistics()
 
 
 async def upload(path, create_protocol, contents):
@@ -67,7 +67,7 @@ async def upload(path, create_protocol, contents):
         writer.write_eof()
         reader = await asyncio.wait_for(answers, SECONDS)
         answer = await asyncio.wait_for(reader.read(), SECONDS)
-        return answer, client.packrat.statistics()
+        return answer, packrat.assistance_of(client).statistics()
 
 
 class LossyPath(unittest.TestCase):

@@ -129,6 +129,13 @@ class Released(unittest.TestCase):
         answers = [data for data, _ in transport.sent if data.startswith(b"answer ")]
         self.assertEqual(answers, [b"answer " + data for data in echo.seen])
 
+    def test_a_wrapped_protocol_is_an_instance_of_its_class(self):
+        wrapped = packrat.wrap(Echo())
+        self.assertIsInstance(wrapped, Echo)
+        self.assertIsInstance(packrat.assistance_of(wrapped), packrat.Assistance)
+        with self.assertRaisesRegex(TypeError, "is not assisted"):
+            packrat.assistance_of(Echo())
+
     def test_what_becomes_ready_while_the_program_sends_is_delivered_afterwards(self):
         delivered = []
         peers = Peers(packrat.Settings(), lambda: 1_000_000, lambda *what: delivered.append(what), lambda *_: None)

@@ -149,7 +149,7 @@ impl Socket {
         let udp = with_large_buffers(&socket)?;
         let io = tokio::net::UdpSocket::from_std(socket)?;
         let state = State {
-            peers: Peers::new(config, Limits::default()),
+            peers: Peers::new(config.into(), Limits::default()),
             pending: Pending::default(),
             ready: VecDeque::new(),
             batch: Batch::new(),

@@ -7,7 +7,7 @@ use crate::path::{Guarded, PathShim};
 use crate::{refusal, socket};
 use packrat_client::{ClientConfig, Observer};
 use rustls_pki_types::ServerName;
-use s2n_quic::client::Connect;
+use s2n_quic::client::{Builder, ClientProviders, Connect};
 use s2n_quic::connection::Error as QuicError;
 use s2n_quic::provider::{event, io, limits::Limits, tls};
 use std::net::SocketAddr;
@@ -257,6 +257,47 @@ impl Endpoint {
         T: tls::Provider,
         E: event::Subscriber,
     {
+        let start = |reason: String| EndpointError::Start { reason };
+        let builder = s2n_quic::Client::builder()
+            .with_tls(tls)
+            .map_err(|error| start(error.to_string()))?
+            .with_limits(limits(&config)?)
+            .map_err(|error| start(error.to_string()))?;
+        Self::with_builder(local, builder, events, config)
+    }
+
+    /// An endpoint whose s2n-quic client the application has configured itself: TLS, limits,
+    /// congestion controller. The endpoint sets the client's I/O and its subscriber, which passes
+    /// events on to `events` (without one: `event::disabled::Subscriber`). Of `config`, the
+    /// assistance and the observer are used.
+    ///
+    /// ```no_run
+    /// # use packrat_s2n_quic::{Endpoint, EndpointConfig, s2n_quic};
+    /// # async fn example(tls: s2n_quic::provider::tls::rustls::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use s2n_quic::provider::{congestion_controller::Bbr, event};
+    ///
+    /// let builder = s2n_quic::Client::builder()
+    ///     .with_tls(tls)?
+    ///     .with_congestion_controller(Bbr::default())?;
+    /// let (events, config) = (event::disabled::Subscriber, EndpointConfig::default());
+    /// let endpoint = Endpoint::with_builder("0.0.0.0:0".parse()?, builder, events, config)?;
+    /// # drop(endpoint);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When the socket cannot be bound, or s2n-quic does not start.
+    pub fn with_builder<B, E>(
+        local: SocketAddr,
+        builder: Builder<B>,
+        events: E,
+        config: EndpointConfig,
+    ) -> Result<Self, EndpointError>
+    where
+        B: ClientProviders,
+        E: event::Subscriber,
+    {
         let of_socket = |source| EndpointError::Socket { local, source };
         let socket = socket::bind(local).map_err(of_socket)?;
         let io = io::tokio::Builder::default()
@@ -272,11 +313,7 @@ impl Endpoint {
         }
         let start = |reason: String| EndpointError::Start { reason };
         let client = attachment
-            .apply(s2n_quic::Client::builder(), io)
-            .with_tls(tls)
-            .map_err(|error| start(error.to_string()))?
-            .with_limits(limits(&config)?)
-            .map_err(|error| start(error.to_string()))?
+            .apply(builder, io)
             .with_event((attachment.subscriber(), events))
             .map_err(|error| start(error.to_string()))?
             .start()
@@ -346,7 +383,10 @@ impl Endpoint {
 
     fn connect_error(&self, remote: SocketAddr, error: QuicError) -> ConnectError {
         match error {
-            QuicError::MaxHandshakeDurationExceeded { .. } | QuicError::IdleTimerExpired { .. } => {
+            QuicError::MaxHandshakeDurationExceeded { max_handshake_duration, .. } => {
+                ConnectError::TimedOut { remote, after: max_handshake_duration }
+            }
+            QuicError::IdleTimerExpired { .. } => {
                 ConnectError::TimedOut { remote, after: self.config.handshake_timeout }
             }
             QuicError::Transport { code, reason, initiator, .. } => {

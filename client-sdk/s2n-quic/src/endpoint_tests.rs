@@ -313,6 +313,48 @@ async fn what_a_lossy_last_mile_loses_is_repaired_below_s2n_quic() {
     assert!(stats.assist.filled_in_time > 0 && stats.shim.kept > 0, "{stats:?}");
 }
 
+/// The congestion window of a connection's first report.
+#[derive(Debug, Clone, Default)]
+struct FirstWindow(Arc<std::sync::OnceLock<u32>>);
+
+impl event::Subscriber for FirstWindow {
+    type ConnectionContext = ();
+
+    fn create_connection_context(&mut self, _: &event::ConnectionMeta, _: &event::ConnectionInfo) {}
+
+    fn on_recovery_metrics(
+        &mut self,
+        (): &mut (),
+        _: &event::ConnectionMeta,
+        event: &event::events::RecoveryMetrics,
+    ) {
+        let _ = self.0.set(event.congestion_window);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_applications_own_builder_keeps_its_congestion_controller() {
+    use s2n_quic::provider::congestion_controller::bbr;
+
+    const WINDOW_BYTES: u32 = 54_321;
+    let (server, certificate) = server();
+    let gateway = gateway(server, 20);
+    let bbr = bbr::Builder::default().with_initial_congestion_window(WINDOW_BYTES).build();
+    let builder = s2n_quic::Client::builder()
+        .with_tls(client_tls(&certificate))
+        .unwrap()
+        .with_congestion_controller(bbr)
+        .unwrap();
+    let (local, window) = ((Ipv4Addr::LOCALHOST, 0).into(), FirstWindow::default());
+    let endpoint =
+        Endpoint::with_builder(local, builder, window.clone(), EndpointConfig::default()).unwrap();
+    let (connection, assistance) = endpoint.connect(gateway, "localhost").await.unwrap().split();
+    established(&assistance).await;
+    assert_eq!(fetch(&connection).await, BODY);
+    assert_eq!(window.0.get(), Some(&WINDOW_BYTES));
+    assert!(assistance.stats().assist.filled_in_time > 0, "{:?}", assistance.stats());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_to_the_same_address_share_their_assistance() {
     let (server, certificate) = server();

@@ -5,8 +5,9 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use packrat_client::{Access, ClientConfig, Counters};
+use packrat_client::{Access, Counters};
 
+use crate::config::SocketConfig;
 use crate::shared::{MOST_BYTES, Shared};
 use crate::table::FlowFigures;
 
@@ -18,17 +19,16 @@ const SHORTEST_WAIT: Duration = Duration::from_micros(100);
 /// A UDP socket for assisted peers: a gateway on the path repairs lost datagrams, and they are
 /// delivered in the order in which the gateway has forwarded them.
 ///
-/// The program is the client. Its datagrams leave unchanged (with [`ClientConfig::with_uploads`],
+/// The program is the client. Its datagrams leave unchanged (with [`SocketConfig::with_uploads`],
 /// with a number in front, which the gateway removes). The first datagram to a peer begins the
 /// search for a gateway. Assistance only runs while a thread is in [`Self::receive_from`]: a
 /// program that stays away for longer than some milliseconds gets repairs late.
 ///
 /// ```no_run
-/// use packrat_socket::{AssistedSocket, ClientConfig, IdentifierScheme};
+/// use packrat_socket::{AssistedSocket, SocketConfig};
 ///
 /// # fn main() -> std::io::Result<()> {
-/// let config = ClientConfig::default().with_scheme(IdentifierScheme::Payload);
-/// let socket = AssistedSocket::new(std::net::UdpSocket::bind("0.0.0.0:0")?, config)?;
+/// let socket = AssistedSocket::new(std::net::UdpSocket::bind("0.0.0.0:0")?, SocketConfig::default())?;
 /// socket.send_to(b"a question", "192.0.2.7:4000".parse().unwrap())?;
 /// let mut buffer = [0; 2048];
 /// let (length, peer) = socket.receive_from(&mut buffer, None)?;
@@ -48,7 +48,7 @@ impl AssistedSocket {
     ///
     /// # Errors
     /// When the system does not let it block.
-    pub fn new(socket: UdpSocket, config: ClientConfig) -> io::Result<Self> {
+    pub fn new(socket: UdpSocket, config: SocketConfig) -> io::Result<Self> {
         socket.set_nonblocking(false)?;
         let buffer = Mutex::new(vec![0; MOST_BYTES]);
         Ok(Self { shared: Shared::new(socket, config), buffer })

@@ -5,10 +5,11 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use packrat_client::{Access, ClientConfig, Counters};
+use packrat_client::{Access, Counters};
 use tokio::net::UdpSocket;
 use tokio::sync::Notify;
 
+use crate::config::SocketConfig;
 use crate::shared::{MOST_BYTES, Raw, Shared};
 use crate::table::FlowFigures;
 
@@ -28,12 +29,11 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// `select!`, loses no arrived datagram.
 ///
 /// ```no_run
-/// use packrat_socket::{AsyncAssistedSocket, ClientConfig, IdentifierScheme};
+/// use packrat_socket::{AsyncAssistedSocket, SocketConfig};
 ///
 /// # async fn ask() -> std::io::Result<()> {
-/// let config = ClientConfig::default().with_scheme(IdentifierScheme::Payload);
 /// let socket = tokio::net::UdpSocket::bind("0.0.0.0:0").await?;
-/// let socket = AsyncAssistedSocket::new(socket, config);
+/// let socket = AsyncAssistedSocket::new(socket, SocketConfig::default());
 /// socket.send_to(b"a question", "192.0.2.7:4000".parse().unwrap()).await?;
 /// let mut buffer = [0; 2048];
 /// let (length, peer) = socket.receive_from(&mut buffer).await?;
@@ -61,7 +61,7 @@ impl Raw for UdpSocket {
 
 impl AsyncAssistedSocket {
     /// Assists the client that owns `socket`, which is not connected.
-    pub fn new(socket: UdpSocket, config: ClientConfig) -> Self {
+    pub fn new(socket: UdpSocket, config: SocketConfig) -> Self {
         let buffer = Mutex::new(vec![0; MOST_BYTES]);
         Self { shared: Shared::new(socket, config), begun: Notify::new(), buffer }
     }

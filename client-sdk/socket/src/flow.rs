@@ -1,6 +1,8 @@
 //! One flow: its address, and the shim for the datagrams that come back.
 
-use packrat_client::{GuardedShim, NumberHeader, Released, Shim, Timestamp, Verdict, bears_mark};
+use packrat_client::{
+    Condition, GuardedShim, NumberHeader, Released, Shim, Timestamp, Verdict, bears_mark,
+};
 
 use crate::batch::{Mark, capable};
 use crate::table::{FlowFigures, Peer};
@@ -42,13 +44,24 @@ pub(crate) struct Flow<M> {
     pub(crate) size: Size,
     /// The deadline under which the table has it.
     pub(crate) armed: Option<Timestamp>,
+    /// The condition of the last event.
+    reported: Option<Condition>,
 }
 
 impl<M: Clone> Flow<M> {
     pub(crate) fn new(peer: Peer, shim: Shim<M>, now: Timestamp) -> Self {
         let shim = GuardedShim::new(Some(Box::new(shim)));
         let size = Size::default();
-        Self { peer, shim, mark: None, last_active: now, is_trimmed: false, size, armed: None }
+        Self {
+            peer,
+            shim,
+            mark: None,
+            last_active: now,
+            is_trimmed: false,
+            size,
+            armed: None,
+            reported: None,
+        }
     }
 
     /// Called when the program sends a datagram. Returns the number to put in front of it.
@@ -108,6 +121,18 @@ impl<M: Clone> Flow<M> {
             true => outlet.repeat(&datagram, mark),
             false => outlet.transmit(&datagram),
         });
+    }
+
+    /// Reports a change of the condition: a session begins or ends, or the assistance falls back.
+    pub(crate) fn report(&mut self) {
+        if !tracing::enabled!(tracing::Level::DEBUG) {
+            return;
+        }
+        let condition = self.shim.condition();
+        if self.reported.replace(condition) != Some(condition) {
+            let condition = condition.name();
+            tracing::debug!(peer = %self.peer.address, condition, "a flow's condition has changed");
+        }
     }
 
     /// Updates the flow's size, and its share in the size of all flows.

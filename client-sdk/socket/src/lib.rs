@@ -7,6 +7,8 @@
 //! - [`Table`]: flows with their limits and deadlines, sans-IO; the agent has one for its programs
 //! - [`Batch`], [`source_towards`]: the system's part
 //!
+//! Each change of a flow's [`Condition`] is a `tracing` event at the level `DEBUG`.
+//!
 //! Without a gateway, or if assistance fails, every datagram passes as it arrives.
 #![forbid(unsafe_code)]
 
@@ -14,6 +16,7 @@ mod assisted;
 #[cfg(feature = "tokio")]
 mod asynchronous;
 mod batch;
+mod config;
 mod flow;
 mod peers;
 mod shared;
@@ -24,6 +27,7 @@ pub use assisted::AssistedSocket;
 #[cfg(feature = "tokio")]
 pub use asynchronous::AsyncAssistedSocket;
 pub use batch::{Batch, Mark, Message, is_too_long, with_large_buffers};
+pub use config::SocketConfig;
 pub use flow::Outlet;
 pub use packrat_client::{
     Access, ClientConfig, Condition, Counters, IdentifierScheme, Timestamp, Token,

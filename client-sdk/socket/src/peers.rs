@@ -5,10 +5,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use packrat_client::{
-    Access, ClientConfig, Condition, Counters, NumberHeader, SourceAddress, Timestamp, base_of,
+    Access, Condition, Counters, NumberHeader, SourceAddress, Timestamp, base_of,
 };
 
 use crate::batch::Mark;
+use crate::config::SocketConfig;
 use crate::flow::Outlet;
 use crate::source::same_peer;
 use crate::table::{FlowFigures, FlowId, Limits, Peer, Table};
@@ -79,10 +80,10 @@ struct Remote {
 
 impl<M: Clone> Peers<M> {
     /// Creates the assistance of a socket without peers. The program's datagrams leave unchanged,
-    /// or, with [`ClientConfig::with_uploads`], behind the number that [`Self::on_send`] returns.
-    pub fn new(config: ClientConfig, limits: Limits) -> Self {
+    /// or, with [`SocketConfig::with_uploads`], behind the number that [`Self::on_send`] returns.
+    pub fn new(config: SocketConfig, limits: Limits) -> Self {
         Self {
-            table: Table::new(vec![config], limits),
+            table: Table::new(vec![config.into()], limits),
             flows: HashMap::new(),
             former: HashMap::new(),
         }

@@ -6,9 +6,10 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use packrat_client::{Access, ClientConfig, Counters, NumberHeader, Timestamp};
+use packrat_client::{Access, Counters, NumberHeader, Timestamp};
 
 use crate::batch::is_too_long;
+use crate::config::SocketConfig;
 use crate::peers::{Peers, Wire};
 use crate::source::source_from;
 use crate::table::{FlowFigures, Limits};
@@ -70,7 +71,7 @@ impl<S: Raw> Wire<()> for Port<'_, S> {
 }
 
 impl<S: Raw> Shared<S> {
-    pub(crate) fn new(socket: S, config: ClientConfig) -> Self {
+    pub(crate) fn new(socket: S, config: SocketConfig) -> Self {
         let state = State { peers: Peers::new(config, Limits::default()), ready: VecDeque::new() };
         Self { socket, began: Instant::now(), state: Mutex::new(state) }
     }

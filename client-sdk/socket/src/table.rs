@@ -352,6 +352,7 @@ impl<M: Clone> Table<M> {
     pub fn serve(&mut self, id: FlowId, now: Timestamp, outlet: &mut impl Outlet<M>) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
         flow.drain(now, outlet);
+        flow.report();
         flow.count(&mut self.size);
         if flow.size.waiting > self.limits.flow_bytes {
             flow.shim.limit_waiting(self.limits.flow_bytes);

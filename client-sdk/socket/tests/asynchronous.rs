@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use packrat_path::{ANY_PORT, Datagrams, LossyPath, STEP_PATIENCE, Trials, datagram};
-use packrat_socket::{AsyncAssistedSocket, ClientConfig, Condition, IdentifierScheme};
+use packrat_socket::{AsyncAssistedSocket, Condition, SocketConfig};
 use tokio::net::UdpSocket;
 use tokio::time::timeout;
 
@@ -13,8 +13,7 @@ use tokio::time::timeout;
 const SILENCE: Duration = Duration::from_secs(10);
 
 async fn socket() -> AsyncAssistedSocket {
-    let config = ClientConfig::default().with_scheme(IdentifierScheme::Payload);
-    AsyncAssistedSocket::new(UdpSocket::bind(ANY_PORT).await.unwrap(), config)
+    AsyncAssistedSocket::new(UdpSocket::bind(ANY_PORT).await.unwrap(), SocketConfig::default())
 }
 
 fn in_runtime(test: impl Future<Output = ()>) {

@@ -1,12 +1,14 @@
 //! The flows of a socket, without one.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use packrat_client::Timestamp;
 use packrat_eack::Identifier;
-use packrat_socket::{ClientConfig, Condition, Limits, Peers, Wire};
+use packrat_socket::{Condition, Limits, Peers, SocketConfig, Wire};
 use packrat_wire::number::NumberKey;
+use tracing_subscriber::util::SubscriberInitExt;
 
 #[derive(Default)]
 struct Port {
@@ -36,7 +38,7 @@ fn address(text: &str) -> SocketAddr {
 #[test]
 fn only_peers_with_a_datagram_are_asked_for_a_gateway() {
     let (mut port, now) = (Port::default(), Timestamp::from_millis(1000));
-    let mut peers = Peers::new(ClientConfig::default(), Limits::default());
+    let mut peers = Peers::new(SocketConfig::default(), Limits::default());
     let (peer, stranger) = (address("[::ffff:192.0.2.7]:443"), address("198.51.100.9:443"));
     peers.on_sending(peer, None, now, &mut port);
     peers.on_sending(peer, None, now, &mut port);
@@ -55,11 +57,49 @@ fn only_peers_with_a_datagram_are_asked_for_a_gateway() {
     assert_eq!((figures.condition, peers.flows_in(Condition::Asking)), (Condition::Asking, 1));
 }
 
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(text)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn each_change_of_a_flows_condition_is_one_event() {
+    let (log, mut now) = (Log::default(), Timestamp::from_millis(1000));
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing_subscriber::filter::LevelFilter::DEBUG)
+        .with_writer(move || writer.clone())
+        .with_ansi(false)
+        .finish();
+    let _guard = subscriber.set_default();
+    let (mut port, peer) = (Port::default(), address("192.0.2.7:443"));
+    let mut peers = Peers::new(SocketConfig::default(), Limits::default());
+    peers.on_sending(peer, None, now, &mut port);
+    peers.on_sending(peer, None, now, &mut port);
+    while peers.flows_in(Condition::NoGateway) == 0 {
+        now = now.max(peers.next_timeout().unwrap());
+        peers.handle_timeout(now, &mut port);
+    }
+    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let lines: Vec<_> = log.lines().collect();
+    assert_eq!(lines.len(), 2, "{log}");
+    assert!(lines[0].contains("peer=192.0.2.7:443 condition=\"asking\""), "{log}");
+    assert!(lines[1].contains("condition=\"no_gateway\""), "{log}");
+}
+
 #[test]
 fn a_peer_beyond_the_limit_is_unassisted_until_another_is_idle() {
     let (mut port, now) = (Port::default(), Timestamp::from_millis(1000));
     let limits = Limits { flows: 1, idle: Duration::from_secs(30), ..Limits::default() };
-    let mut peers = Peers::new(ClientConfig::default(), limits);
+    let mut peers = Peers::new(SocketConfig::default(), limits);
     let (first, second) = (address("192.0.2.7:443"), address("192.0.2.8:443"));
     peers.on_sending(first, None, now, &mut port);
     peers.on_sending(second, None, now, &mut port);
@@ -83,7 +123,7 @@ fn a_peer_beyond_the_limit_is_unassisted_until_another_is_idle() {
 fn an_evicted_peers_gateway_still_numbers_for_a_while() {
     let (mut port, now) = (Port::default(), Timestamp::from_millis(1000));
     let limits = Limits { flows: 1, ..Limits::default() };
-    let mut peers = Peers::new(ClientConfig::default(), limits);
+    let mut peers = Peers::new(SocketConfig::default(), limits);
     let (first, second) = (address("192.0.2.7:443"), address("192.0.2.8:443"));
     let number = NumberKey::new([1, 2]).header(5, Identifier::from_hash(7));
     let numbered = [&number[..], b"numbered"].concat();

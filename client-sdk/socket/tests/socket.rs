@@ -1,19 +1,19 @@
 //! A socket that blocks, through a real gateway and over a last mile that loses datagrams.
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use packrat_path::{ANY_PORT, Datagrams, LossyPath, STEP_PATIENCE, Trials, datagram};
-use packrat_socket::{AssistedSocket, ClientConfig, Condition, IdentifierScheme};
+use packrat_socket::{AssistedSocket, Condition, SocketConfig};
 
 /// Time without a datagram after which no more are expected.
 const SILENCE: Duration = Duration::from_secs(10);
 
 fn socket() -> AssistedSocket {
-    let config = ClientConfig::default().with_scheme(IdentifierScheme::Payload);
-    AssistedSocket::new(UdpSocket::bind(ANY_PORT).unwrap(), config).unwrap()
+    AssistedSocket::new(UdpSocket::bind(ANY_PORT).unwrap(), SocketConfig::default()).unwrap()
 }
 
 #[test]
@@ -73,6 +73,46 @@ fn datagrams_come_repaired_unchanged_and_in_order() {
     }
 }
 
+/// A server of a protocol that the SDK does not know may act on a datagram that arrives again: none
+/// does, even where it is rare and the last mile loses others.
+#[test]
+fn by_default_no_datagram_of_an_unknown_protocol_leaves_twice() {
+    const COUNT: u32 = 60;
+    let server = UdpSocket::bind(ANY_PORT).unwrap();
+    server.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+    let path = LossyPath::start(server.local_addr().unwrap(), 0.04);
+    let (socket, over) = (socket(), AtomicBool::new(false));
+    let asked = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| {
+            let (mut asked, mut buffer) = (Vec::new(), [0; 2048]);
+            while !over.load(Ordering::Relaxed) {
+                if let Ok((length, from)) = server.recv_from(&mut buffer)
+                    && buffer[..length].starts_with(b"question ")
+                {
+                    server.send_to(b"answer", from).unwrap();
+                    asked.push(String::from_utf8_lossy(&buffer[..length]).into_owned());
+                }
+            }
+            asked
+        });
+        let begun = Instant::now();
+        for number in 0.. {
+            assert!(begun.elapsed() < STEP_PATIENCE, "no gateway assists: {:?}", socket.counters());
+            if number >= COUNT && socket.counters().sessions > 0 {
+                break;
+            }
+            socket.send_to(format!("question {number}").as_bytes(), path.address()).unwrap();
+            let wait = Some(Duration::from_millis(40));
+            while socket.receive_from(&mut [0; 2048], wait).is_ok() {}
+        }
+        over.store(true, Ordering::Relaxed);
+        asked.join().unwrap()
+    });
+    let distinct: BTreeSet<_> = asked.iter().collect();
+    assert!(distinct.len() > 30, "too few arrive: {asked:?}");
+    assert_eq!(distinct.len(), asked.len(), "some arrive twice: {asked:?}");
+}
+
 #[test]
 fn silence_ends_a_wait_and_without_a_gateway_everything_passes() {
     let (server, socket) = (UdpSocket::bind(ANY_PORT).unwrap(), socket());
@@ -117,7 +157,7 @@ fn what_the_program_sends_comes_again_where_it_is_lost() {
         let server = UdpSocket::bind(ANY_PORT).unwrap();
         server.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
         let path = LossyPath::start(server.local_addr().unwrap(), 0.04);
-        let config = ClientConfig::default().with_scheme(IdentifierScheme::Payload);
+        let config = SocketConfig::default();
         let socket =
             AssistedSocket::new(UdpSocket::bind(ANY_PORT).unwrap(), config.with_uploads(true))
                 .unwrap();

@@ -2,7 +2,9 @@
 
 use crate::document::{AssistToken, parse};
 use crate::error::TokenError;
-use crate::{over_quic, over_tcp};
+#[cfg(feature = "http3")]
+use crate::over_quic;
+use crate::over_tcp;
 use packrat_assist_token::WELL_KNOWN_PATH;
 use rustls::ClientConfig;
 use std::net::SocketAddr;
@@ -14,6 +16,7 @@ pub(crate) const MAXIMUM_DOCUMENT_BYTES: usize = 16 * 1024;
 /// Longest time for the transfer of the document, after the connection stands.
 const TRANSFER_TIME: Duration = Duration::from_secs(10);
 /// HTTP/3 is asked this much earlier than the others: who speaks it is asked once.
+#[cfg(feature = "http3")]
 const HEAD_START: Duration = Duration::from_millis(300);
 /// Longest time until the connection stands, unless set otherwise.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -88,7 +91,14 @@ impl TokenEndpoint {
         parse(&document, &self.server_name()).map_err(|reason| TokenError::Document { url, reason })
     }
 
+    /// The document over HTTP/2 or 1.1.
+    #[cfg(not(feature = "http3"))]
+    async fn ask(&self) -> Result<Vec<u8>, TokenError> {
+        over_tcp::get(self, &self.resolve().await?).await
+    }
+
     /// The document over HTTP/3, or over HTTP/2 or 1.1 when that answers first.
+    #[cfg(feature = "http3")]
     async fn ask(&self) -> Result<Vec<u8>, TokenError> {
         let addresses = self.resolve().await?;
         let over_quic = over_quic::get(self, &addresses);

@@ -79,6 +79,7 @@ pub enum TokenError {
     },
 }
 
+#[cfg(feature = "http3")]
 impl TokenError {
     /// True if the endpoint has answered, or must not be asked: another way to it would lead to
     /// the same.

@@ -1,11 +1,12 @@
-//! Assist tokens for a client: requests them from a gateway's token endpoint, over HTTP/3 or TCP,
-//! and renews them before they expire.
+//! Assist tokens for a client: requests them from a gateway's token endpoint, over TCP and, with the
+//! feature `http3`, over HTTP/3, and renews them before they expire.
 //!
 //! ```no_run
+//! # #[cfg(feature = "http3")]
+//! # async fn example(tls: rustls::ClientConfig) -> Result<(), Box<dyn std::error::Error>> {
 //! use packrat_s2n_quic::{ClientConfig, Endpoint, EndpointConfig, s2n_quic};
 //! use packrat_token_client::{Renewal, TokenEndpoint};
 //!
-//! # async fn example(tls: rustls::ClientConfig) -> Result<(), Box<dyn std::error::Error>> {
 //! let endpoint = TokenEndpoint::of_host("https://example.org/", tls.clone())?;
 //! let token = endpoint.fetch().await?;
 //! let config = ClientConfig::from(token.access(None));
@@ -33,6 +34,7 @@
 mod document;
 mod endpoint;
 mod error;
+#[cfg(feature = "http3")]
 mod over_quic;
 mod over_tcp;
 mod renewal;

@@ -25,8 +25,8 @@ impl Renewal {
     }
 
     /// Does `work`, and passes each new token to `on_token` while the work runs, with the key of
-    /// its gateway: a gateway that was set up again may have another key. Both are arguments of
-    /// [`packrat_s2n_quic::Assistance::set_access`].
+    /// its gateway: a gateway that was set up again may have another key. Every SDK's `set_access`
+    /// takes both.
     pub async fn during<T>(
         mut self,
         work: impl Future<Output = T>,
