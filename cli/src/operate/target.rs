@@ -8,8 +8,8 @@ use kube::ResourceExt;
 use packrat_api::status::{ComparisonStatus, Stage};
 use packrat_figures::Figures;
 use packrat_figures::comparison::Comparison;
-use packrat_operator::resource::EdgeGateway;
 use packrat_operator::envoy::METRICS_PORT;
+use packrat_operator::resource::EdgeGateway;
 use url::Url;
 
 use super::cluster::{Cluster, ClusterOptions, Place, is_ready};

@@ -37,8 +37,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let connection = endpoint.connect_with(quic, remote, host)?.await?;
 
     // From here on everything is as without Packrat.
-    let (mut driver, mut requests) =
-        h3::client::new(h3_quinn::Connection::new(connection)).await?;
+    let (mut driver, mut requests) = h3::client::new(h3_quinn::Connection::new(connection)).await?;
     let driver =
         tokio::spawn(
             async move { std::future::poll_fn(|context| driver.poll_close(context)).await },
@@ -53,7 +52,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
         data.advance(data.remaining());
     }
     let counters = socket.counters();
-    println!("{}: {bytes} bytes, {} repaired in time", response.status(), counters.repaired_in_time);
+    println!(
+        "{}: {bytes} bytes, {} repaired in time",
+        response.status(),
+        counters.repaired_in_time
+    );
 
     drop((stream, requests));
     driver.await?;

@@ -4,9 +4,9 @@ use std::net::{SocketAddr, ToSocketAddrs};
 
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::ResourceExt as _;
+use packrat_operator::names::GATEWAY_LABEL;
 use packrat_operator::resource::{EdgeGateway, ExposureType, ListenerStatus};
 use packrat_operator::status::StoppedRoute;
-use packrat_operator::names::GATEWAY_LABEL;
 
 use super::gateway::of_listener;
 use super::{Check, Verdict};

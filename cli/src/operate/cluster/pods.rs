@@ -4,8 +4,8 @@ use std::fmt;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
-use packrat_operator::names::SIDECAR_LABEL;
 use packrat_operator::names::GATEWAY_LABEL;
+use packrat_operator::names::SIDECAR_LABEL;
 use serde::Serialize;
 
 use super::Cluster;

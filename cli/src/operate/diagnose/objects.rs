@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, LogParams};
 use kube::{Api, ResourceExt as _};
 use packrat_operator::names::ANNOTATION_PREFIX;
-use packrat_operator::names::{CONTAINER_NAME, SIDECAR_LABEL};
 use packrat_operator::names::GATEWAY_LABEL;
+use packrat_operator::names::{CONTAINER_NAME, SIDECAR_LABEL};
 use serde_json::{Value, json};
 
 use super::Bundle;
