@@ -463,9 +463,9 @@ impl Session {
         self.live.is_some() || self.agreed.scheme == IdentifierScheme::Trailer
     }
 
-    /// True if a repair may have copies: the client's end drops all but one, or the client does, by
+    /// True if a datagram that may have arrived may be sent again: the client's end drops all but one, or the client does, by
     /// the number.
-    fn may_copy_repair(&self, sequence: u64) -> bool {
+    fn may_repeat(&self, sequence: u64) -> bool {
         let has_number = || {
             let length = self.history.cached_length(sequence)?;
             let identifier = self.history.get(sequence)?.identifier;

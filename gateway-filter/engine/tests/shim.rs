@@ -428,6 +428,17 @@ fn a_program_gets_each_datagram_once() {
     }
 }
 
+#[test]
+fn a_programs_rare_answers_come_once() {
+    // Each one is the newest for long, and the eACK that would prove its number may get lost.
+    let interval = Duration::from_millis(400);
+    let rare = Setting { loss: 300, datagrams: 12, interval, length: 200, ..PROGRAM };
+    for (seed, maximum_hold) in (1..60).flat_map(|seed| HOLDS.map(|hold| (seed, hold))) {
+        let outcome = run(Setting { maximum_hold, ..rare }, seed);
+        assert_eq!(outcome.repeated(), 0, "{maximum_hold:?}, seed {seed}");
+    }
+}
+
 /// Each of the equal datagrams counts, as heartbeats do.
 #[test]
 fn what_a_server_sends_twice_comes_twice() {

@@ -70,7 +70,7 @@ impl Session {
             match timer {
                 Timer::RepairCopy => {
                     while let Some(sequence) = self.repairs.take_due_copy(turn.now) {
-                        if self.may_copy_repair(sequence) {
+                        if self.may_repeat(sequence) {
                             self.send_repair(sequence, turn);
                         }
                     }
@@ -149,6 +149,7 @@ impl Session {
         let last = self.history.next().checked_sub(1);
         if self.epoch.was_acknowledged()
             && let Some(last) = last
+            && self.may_repeat(last)
             && self.send_repair(last, turn)
         {
             turn.counters.tail_probes += 1;
