@@ -213,8 +213,16 @@ impl Resumable {
         let request = Request { url: place.clone(), ..request.clone() };
         let message = request_head(&request, Method::HEAD).header(TUS_RESUMABLE, TUS_VERSION);
         let response = ask(message.body(()), requests).await?;
-        judge(place, &Method::HEAD, &response)?;
         let unusable = |reason| Err(GetError::Resumable { url: place.to_string(), reason });
+        let status = response.status();
+        if matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE) {
+            return unusable(format!(
+                "the server has no such upload any more (HTTP status {}); begin anew with --tus and the URL where \
+                 it creates uploads",
+                status.as_u16()
+            ));
+        }
+        judge(place, &Method::HEAD, &response)?;
         match (number(&response, &UPLOAD_OFFSET), number(&response, &UPLOAD_LENGTH)) {
             (None, _) => unusable(
                 "there is no tus upload: the server does not say how much it has; check the URL"

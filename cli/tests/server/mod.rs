@@ -206,6 +206,14 @@ fn first_byte(range: &str) -> usize {
     range.strip_prefix("bytes=").unwrap().strip_suffix('-').unwrap().parse().unwrap()
 }
 
+/// The fields of a request, one a line.
+fn fields(headers: &http::HeaderMap) -> Vec<u8> {
+    let line = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
+        [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\n"].concat()
+    };
+    headers.iter().flat_map(line).collect()
+}
+
 async fn respond<S: h3::quic::BidiStream<bytes::Bytes>>(
     request: &http::Request<()>,
     stream: &mut h3::server::RequestStream<S, bytes::Bytes>,
@@ -214,16 +222,25 @@ async fn respond<S: h3::quic::BidiStream<bytes::Bytes>>(
         return take(request, stream).await;
     }
     let content = file();
-    let response = http::Response::builder().header("etag", "\"one\"");
+    let mut response = http::Response::builder().header("etag", "\"one\"");
+    let query = request.uri().query().unwrap_or_default();
+    if let "/to" | "/loop" = request.uri().path() {
+        let to = match query {
+            "" => "/loop",
+            "plain" => "http://me:open-sesame@localhost/file",
+            place => place,
+        };
+        response = response.header("location", to);
+    }
     let range = request.headers().get("range").map(|range| range.to_str().unwrap().to_owned());
     let same = request.headers().get("if-range").is_none_or(|validator| validator == "\"one\"");
     let (response, body, stall) = match (request.uri().path(), range.filter(|_| same)) {
-        ("/file" | "/stall", Some(range)) if first_byte(&range) >= content.len() => {
+        ("/file" | "/stall" | "/breaking", Some(range)) if first_byte(&range) >= content.len() => {
             let response =
                 response.status(416).header("content-range", format!("bytes */{}", content.len()));
             (response, b"no such bytes".to_vec(), false)
         }
-        ("/file" | "/stall", Some(range)) => {
+        ("/file" | "/stall" | "/breaking", Some(range)) => {
             let first = first_byte(&range);
             let header = format!("bytes {first}-{}/{}", content.len() - 1, content.len());
             let response = response.status(206).header("content-range", header);
@@ -242,11 +259,21 @@ async fn respond<S: h3::quic::BidiStream<bytes::Bytes>>(
         ("/short", None) => {
             (response.header("content-length", 1000), content[..10].to_vec(), false)
         }
+        ("/breaking", None) => (
+            response.header("content-length", content.len()),
+            content[..STALL_AFTER].to_vec(),
+            false,
+        ),
+        // The query is the place, or names it.
+        ("/to" | "/loop", _) => (response.status(302), Vec::new(), false),
+        ("/fields", None) => (response, fields(request.headers()), false),
         ("/moved", None) => (response.status(302).header("location", "/file"), Vec::new(), false),
         _ => (response.status(404), b"no such thing".to_vec(), false),
     };
     stream.send_response(response.body(()).unwrap()).await?;
-    stream.send_data(body.into()).await?;
+    if request.method() != http::Method::HEAD {
+        stream.send_data(body.into()).await?;
+    }
     if stall {
         std::future::pending::<()>().await;
     }
