@@ -245,6 +245,18 @@ fn over_tcp_the_fields_are_the_same() {
 }
 
 #[test]
+fn what_breaks_behind_the_handshake_comes_over_tcp() {
+    let place = Place::new();
+    let _tcp = TcpServer::start(&place.server.identity, place.server.address.port(), "h2", None);
+    let url = place.server.url("/file-over-tcp");
+    let output = place.get(&[&url, "--json", "-4"]);
+    let report: serde_json::Value = serde_json::from_str(&printed(&output)).unwrap();
+    assert_eq!(report["protocol"], "h2");
+    assert_eq!(fs::read(place.folder.path().join("file-over-tcp")).unwrap(), file());
+    assert_fails(&place.get(&[&url, "-4", "--http3-only"]), 56, "broke after 0 bytes");
+}
+
+#[test]
 fn an_upload_has_fields_and_credentials() {
     let place = Place::new();
     fs::write(place.folder.path().join("data"), "data").unwrap();

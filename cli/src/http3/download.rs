@@ -1,7 +1,7 @@
 //! One GET request, over HTTP/3, or over TCP if UDP brings no answer.
 //!
 //! UDP has half of the time to connect for itself. TCP is tried beside it then, or at once when UDP
-//! has failed; a server that announces HTTP/3 there (Alt-Svc) is asked again over HTTP/3.
+//! has failed, also behind its handshake before a byte of the body has come; a server that announces HTTP/3 there (Alt-Svc) is asked again over HTTP/3.
 
 use super::connection::{Exchanged, Http3, Requests, Stream, request_head};
 use super::error::GetError;
@@ -70,7 +70,13 @@ async fn fetch(
 ) -> Result<Report, GetError> {
     let connection = match connect(request, progress).await? {
         Way::Udp(http3, requests) => {
-            return over_http3(request, *http3, requests, sink, progress, bytes).await;
+            match over_http3(request, *http3, requests, sink, progress, bytes).await {
+                // A network may let a handshake through, and nothing behind it.
+                Err(error @ GetError::Transfer { bytes: 0, .. }) if request.may_use_tcp => {
+                    over_tcp::connect(request).await.map_err(|_| error)?
+                }
+                result => return result,
+            }
         }
         Way::Tcp(connection) => *connection,
     };

@@ -151,6 +151,10 @@ async fn serve(endpoint: quinn::Endpoint) {
                     let Ok((request, mut stream)) = resolver.resolve_request().await else {
                         return;
                     };
+                    if request.uri().path() == "/file-over-tcp" {
+                        quic.close(7_u32.into(), b"no");
+                        return;
+                    }
                     if request.uri().path().starts_with("/tus") {
                         let _ = uploads.respond(&request, &mut stream, &quic).await;
                         return;

@@ -91,7 +91,7 @@ fn respond(
     let range = request.headers().get("range").map(|range| range.to_str().unwrap());
     let (status, body) = match (request.uri().path(), range) {
         _ if host.as_deref() != Some("localhost") => (400, Vec::new()),
-        ("/file", None) => (200, content),
+        ("/file" | "/file-over-tcp", None) => (200, content),
         ("/fields", _) => (200, fields(request.headers())),
         ("/file", Some(range)) => {
             let first = first_byte(range);
