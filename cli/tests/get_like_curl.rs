@@ -262,10 +262,27 @@ fn an_upload_has_fields_and_credentials() {
     fs::write(place.folder.path().join("data"), "data").unwrap();
     let put = |arguments: &[&str]| run("put", &place.server, place.folder.path(), arguments);
     let user = format!("me:{PASSWORD}");
-    let sent = put(&["data", &place.server.url("/taken"), "-u", &user, "--answer"]);
-    assert!(printed(&sent).starts_with("PUT "));
     let fields = ["-H", "X-Key: mine", "-H", "Content-Type: text/x-mine", "-u", &user];
+    let url = place.server.url("/fields");
+    let sent = printed(&put(&[&["data", &url, "--answer"], &fields[..]].concat()));
+    let basic = format!("authorization: Basic {ENCODED}\n");
+    for line in ["x-key: mine\n", "content-type: text/x-mine\n", &basic] {
+        assert_eq!(sent.matches(line).count(), 1, "{sent}");
+    }
     printed(&put(&[&["data", &place.server.url("/tus"), "--tus"], &fields[..]].concat()));
     let gone = put(&["data", &place.server.url("/tus/99"), "--continue"]);
     assert_fails(&gone, 33, "begin anew");
+}
+
+#[test]
+fn a_vanished_upload_begins_anew_on_request() {
+    let place = Place::new();
+    fs::write(place.folder.path().join("data"), "data").unwrap();
+    let put = |arguments: &[&str]| run("put", &place.server, place.folder.path(), arguments);
+    let url = place.server.url("/tus-forgetting");
+    let output = put(&["data", &url, "--tus", "--restart"]);
+    printed(&output);
+    assert!(errors(&output).contains("no such upload any more"), "{}", errors(&output));
+    let forgotten = format!("{url}/0");
+    assert_fails(&put(&["data", &forgotten, "--continue"]), 33, "--restart");
 }

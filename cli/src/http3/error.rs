@@ -117,6 +117,12 @@ pub(crate) enum GetError {
     /// An upload cannot be created or continued.
     #[error("{url}: {reason}")]
     Resumable { url: String, reason: String },
+    /// The server has forgotten an upload.
+    #[error(
+        "{url}: the server has no such upload any more (HTTP status {status}); begin anew with --tus and the URL where \
+         it creates uploads; --restart does so by itself"
+    )]
+    Vanished { url: String, status: u16 },
     /// The transfer broke.
     #[error("the transfer broke after {bytes} bytes: {reason}")]
     Transfer { bytes: u64, reason: String },
@@ -254,7 +260,7 @@ impl GetError {
             Self::Write { .. } => 23,
             Self::Read { .. } => 26,
             Self::ConnectTimedOut { .. } | Self::TimedOut { .. } => 28,
-            Self::Range { .. } | Self::Resumable { .. } => 33,
+            Self::Range { .. } | Self::Resumable { .. } | Self::Vanished { .. } => 33,
             Self::Tls { .. } => 35,
             Self::Local { .. } => 45,
             Self::Redirect { .. } | Self::TooManyRedirects { .. } => 47,
@@ -292,6 +298,7 @@ impl GetError {
             | Self::TooManyRedirects { .. } => "redirect",
             Self::Range { .. } => "range",
             Self::Resumable { .. } => "resumable",
+            Self::Vanished { .. } => "vanished",
             Self::Token { .. } => "token",
             Self::TokenDocument { .. } => "token_document",
             Self::OtherGatewayKey { .. } => "gateway_key",

@@ -80,7 +80,7 @@ pub(crate) struct TransferOptions {
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     connect_timeout: Duration,
     /// Longest time for the whole transfer
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     max_time: Option<Duration>,
 }
 

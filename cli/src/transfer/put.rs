@@ -58,8 +58,11 @@ pub(crate) struct PutOptions {
     /// Go on after a break, by the tus protocol (tus.io): the URL is where its server creates uploads
     #[arg(long, conflicts_with_all = ["post", "answer"])]
     tus: bool,
+    /// With --tus: begin anew when the server has forgotten the upload
+    #[arg(long, requires = "tus")]
+    restart: bool,
     /// Send the rest of an upload that --tus has begun; the URL is the upload's
-    #[arg(long = "continue", conflicts_with_all = ["post", "answer"])]
+    #[arg(long = "continue", conflicts_with_all = ["post", "answer", "restart"])]
     continues: bool,
     /// The type of the content, such as application/json [default: the server guesses]
     #[arg(long, value_name = "TYPE")]
@@ -111,7 +114,8 @@ async fn put_resumable(
     let mut signals = Signals::catch()?;
     let (mut request, content_type) = request(options)?;
     let known = options.continues.then(|| request.url.clone());
-    let mut resumable = Resumable::new(&options.file, content_type, known)?;
+    let mut resumable =
+        Resumable::new(&options.file, content_type, known)?.restarting(options.restart);
     let renewal = signals.or(options.transfer.use_token(&mut request)).await?;
     let bar = options.transfer.progress_bar();
     let silent = options.transfer.silent;

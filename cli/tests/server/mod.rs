@@ -201,7 +201,11 @@ async fn take<S: h3::quic::BidiStream<bytes::Bytes>>(
     let response = http::Response::builder().status(if whole { 201 } else { 400 });
     let response = response.header("location", "/taken").body(()).unwrap();
     stream.send_response(response).await?;
-    stream.send_data(format!("{} {sum} {}", request.method(), said.unwrap_or("-")).into()).await?;
+    let answer = match request.uri().path() {
+        "/fields" => fields(request.headers()),
+        _ => format!("{} {sum} {}", request.method(), said.unwrap_or("-")).into_bytes(),
+    };
+    stream.send_data(answer.into()).await?;
     stream.finish().await
 }
 
