@@ -214,6 +214,16 @@ fn first_byte(range: &str) -> usize {
     range.strip_prefix("bytes=").unwrap().strip_suffix('-').unwrap().parse().unwrap()
 }
 
+/// The place that a redirect leads to.
+fn redirect(request: &http::Request<()>) -> Option<&str> {
+    match (request.uri().path(), request.uri().query()) {
+        ("/loop", _) => Some("/loop"),
+        ("/to", Some("plain")) => Some("http://me:open-sesame@localhost/file"),
+        ("/to", place) => place,
+        _ => None,
+    }
+}
+
 /// The fields of a request, one a line.
 fn fields(headers: &http::HeaderMap) -> Vec<u8> {
     let line = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
@@ -231,14 +241,8 @@ async fn respond<S: h3::quic::BidiStream<bytes::Bytes>>(
     }
     let content = file();
     let mut response = http::Response::builder().header("etag", "\"one\"");
-    let query = request.uri().query().unwrap_or_default();
-    if let "/to" | "/loop" = request.uri().path() {
-        let to = match query {
-            "" => "/loop",
-            "plain" => "http://me:open-sesame@localhost/file",
-            place => place,
-        };
-        response = response.header("location", to);
+    if let Some(place) = redirect(request) {
+        response = response.header("location", place);
     }
     let range = request.headers().get("range").map(|range| range.to_str().unwrap().to_owned());
     let same = request.headers().get("if-range").is_none_or(|validator| validator == "\"one\"");
