@@ -191,7 +191,7 @@ fn the_rest_of_an_upload_that_was_given_up_can_be_sent_later() {
     assert_fails(&output, 33, "name the file that it was begun with");
     let output =
         command(&server, folder, "file", "/tus-failing/9").arg("--continue").output().unwrap();
-    assert_fails(&output, 22, "refused the HEAD with HTTP status 404");
+    assert_fails(&output, 33, "no such upload any more (HTTP status 404)");
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod client;
 mod cluster;
 mod demo;
 mod get;
+mod get_like_curl;
 mod inject;
 mod issuer;
 mod last_download;

@@ -3,6 +3,7 @@
 use super::error::GetError;
 use super::lost::LostPackets;
 use super::named::Question;
+use super::places::Family;
 use super::qlog::Qlog;
 use super::report::{KnownKey, Progress};
 use super::request::Request;
@@ -112,7 +113,7 @@ async fn places(request: &Request) -> Result<(Vec<SocketAddr>, Option<[u8; 32]>)
         }
     };
     tracing::info!(host = place.0, port = place.1, "the DNS names a gateway");
-    let mut addresses = resolve_at(&place, request.connect_timeout).await.unwrap_or_default();
+    let mut addresses = resolve_at(&place, request).await.unwrap_or_default();
     let own = match known {
         Some(own) => own,
         // It may have none.
@@ -129,26 +130,36 @@ async fn places(request: &Request) -> Result<(Vec<SocketAddr>, Option<[u8; 32]>)
 
 /// The addresses of the target, IPv6 and IPv4 in the resolver's order.
 pub(super) async fn resolve(request: &Request) -> Result<Vec<SocketAddr>, GetError> {
-    resolve_at(&request.target(), request.connect_timeout).await
+    resolve_at(&request.target(), request).await
 }
 
 async fn resolve_at(
     (host, port): &(String, u16),
-    limit: Duration,
+    request: &Request,
 ) -> Result<Vec<SocketAddr>, GetError> {
     let fault = |reason: String| GetError::Resolve { host: host.clone(), reason };
+    let limit = request.connect_timeout;
     let lookup = tokio::net::lookup_host((host.as_str(), *port));
-    let addresses = timeout(limit, lookup)
-        .await
-        .map_err(|_| fault(format!("no answer within {limit:?}")))?
-        .map_err(|error| fault(error.to_string()))?;
+    let addresses = match request.places.addresses(host, *port) {
+        Some(addresses) => addresses,
+        None => timeout(limit, lookup)
+            .await
+            .map_err(|_| fault(format!("no answer within {limit:?}")))?
+            .map_err(|error| fault(error.to_string()))?
+            .collect(),
+    };
     let mut unique = Vec::new();
     for address in addresses {
-        if !unique.contains(&address) {
+        if !unique.contains(&address) && request.places.takes(&address) {
             unique.push(address);
         }
     }
-    if unique.is_empty() { Err(fault("it has no address".to_owned())) } else { Ok(unique) }
+    match (unique.is_empty(), request.places.family) {
+        (false, _) => Ok(unique),
+        (true, None) => Err(fault("it has no address".to_owned())),
+        (true, Some(Family::V4)) => Err(fault("it has no IPv4 address; leave -4 out".to_owned())),
+        (true, Some(Family::V6)) => Err(fault("it has no IPv6 address; leave -6 out".to_owned())),
+    }
 }
 
 async fn attempt(

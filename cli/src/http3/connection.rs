@@ -2,6 +2,7 @@
 
 use super::connect::{IDLE_TIMEOUT, Surroundings, connect};
 use super::error::GetError;
+use super::field;
 use super::report::{ConnectionFigures, Progress, Report};
 use super::request::Request;
 use h3::client::{RequestStream, SendRequest};
@@ -200,17 +201,20 @@ fn connection_end(error: s2n_quic::connection::Error) -> String {
 }
 
 /// A request's target, without the parts that HTTP/3 forbids there, and the fields that every request
-/// has.
+/// has: the command's and the user's.
 pub(crate) fn request_head(request: &Request, method: http::Method) -> http::request::Builder {
     let mut target = request.url.clone();
     target.set_fragment(None);
-    // Credentials in the URL are not sent: there is no option for them yet, and HTTP/3 forbids them
-    // in :authority.
-    let _ = target.set_username("");
-    let _ = target.set_password(None);
-    http::Request::builder()
+    let mut head = http::Request::builder()
         .method(method)
         .uri(target.as_str())
         .header(header::USER_AGENT, concat!("packrat/", env!("CARGO_PKG_VERSION")))
-        .header(header::ACCEPT, "*/*")
+        .header(header::ACCEPT, "*/*");
+    if let Some(headers) = head.headers_mut() {
+        if let Some(authorization) = &request.authorization {
+            headers.insert(header::AUTHORIZATION, authorization.clone());
+        }
+        field::apply(&request.fields, headers);
+    }
+    head
 }

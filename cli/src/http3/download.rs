@@ -1,11 +1,12 @@
 //! One GET request, over HTTP/3, or over TCP if UDP brings no answer.
 //!
 //! UDP has half of the time to connect for itself. TCP is tried beside it then, or at once when UDP
-//! has failed; a server that announces HTTP/3 there (Alt-Svc) is asked again over HTTP/3.
+//! has failed, also behind its handshake before a byte of the body has come; a server that announces HTTP/3 there (Alt-Svc) is asked again over HTTP/3.
 
 use super::connection::{Exchanged, Http3, Requests, Stream, request_head};
 use super::error::GetError;
 use super::head::Head;
+use super::redirect::{self, MOST_REDIRECTS};
 use super::report::{Progress, Report};
 use super::request::Request;
 use super::resume::Resume;
@@ -42,7 +43,26 @@ pub(crate) async fn download(
     result.unwrap_or(Err(GetError::TimedOut { after: limit, bytes }))
 }
 
+/// Downloads from the URL, or from the place that redirects lead to.
 async fn run(
+    request: &Request,
+    sink: &mut impl Sink,
+    progress: &mut impl FnMut(Progress),
+    bytes: &mut u64,
+) -> Result<Report, GetError> {
+    let mut request = request.clone();
+    for _ in 0..=MOST_REDIRECTS {
+        match fetch(&request, sink, progress, bytes).await {
+            Err(GetError::Redirect { location: Some(location), .. }) if request.follow => {
+                request = redirect::next(&request, &location)?;
+            }
+            result => return result,
+        }
+    }
+    Err(GetError::TooManyRedirects { url: request.url.to_string(), limit: MOST_REDIRECTS })
+}
+
+async fn fetch(
     request: &Request,
     sink: &mut impl Sink,
     progress: &mut impl FnMut(Progress),
@@ -50,7 +70,13 @@ async fn run(
 ) -> Result<Report, GetError> {
     let connection = match connect(request, progress).await? {
         Way::Udp(http3, requests) => {
-            return over_http3(request, *http3, requests, sink, progress, bytes).await;
+            match over_http3(request, *http3, requests, sink, progress, bytes).await {
+                // A network may let a handshake through, and nothing behind it.
+                Err(error @ GetError::Transfer { bytes: 0, .. }) if request.may_use_tcp => {
+                    over_tcp::connect(request).await.map_err(|_| error)?
+                }
+                result => return result,
+            }
         }
         Way::Tcp(connection) => *connection,
     };
@@ -68,7 +94,7 @@ async fn run(
         return over_http3(&other, http3, requests, sink, progress, bytes).await;
     }
     let protocol = answer.protocol;
-    let head = head_of(request, &answer.response)?;
+    let head = head_of(request, &answer.response, progress)?;
     let stop = Stop { after: request.stop_after, started, timer: stop };
     let exchanged =
         receive(request, head, async || answer.next_chunk().await, sink, progress, bytes, stop)
@@ -191,15 +217,22 @@ async fn exchange(
         result = response => result.map_err(|error| broken(format!("no response: {error}")))?,
         () = &mut stop => return Err(broken("no response before the time limit".to_owned())),
     };
-    let head = head_of(request, &response)?;
+    let head = head_of(request, &response, progress)?;
     let chunks = async || next_chunk(&mut stream).await.map_err(|error| error.to_string());
     let stop = Stop { after: request.stop_after, started, timer: stop };
     receive(request, head, chunks, sink, progress, bytes, stop).await
 }
 
-fn head_of<T>(request: &Request, response: &http::Response<T>) -> Result<Head, GetError> {
+fn head_of<T>(
+    request: &Request,
+    response: &http::Response<T>,
+    progress: &mut impl FnMut(Progress),
+) -> Result<Head, GetError> {
+    progress(Progress::Answered { status: response.status(), headers: response.headers().clone() });
     let status = response.status().as_u16();
-    Head::read(&request.url, request.resume.as_ref(), status, response.headers())
+    let mut head = Head::read(&request.url, request.resume.as_ref(), status, response.headers())?;
+    head.complete |= request.head_only;
+    Ok(head)
 }
 
 /// The limit of the time from the request on.
@@ -299,7 +332,7 @@ async fn receive<B: Buf>(
         }
     }
     let transfer_time = stop.started.elapsed();
-    if !stopped {
+    if !stopped && !request.head_only {
         head.check_length(*bytes)?;
     }
     Ok(Exchanged {
@@ -321,7 +354,8 @@ async fn next_chunk(
 }
 
 fn http_request(request: &Request) -> Result<http::Request<()>, http::Error> {
-    let mut message = request_head(request, http::Method::GET);
+    let method = if request.head_only { http::Method::HEAD } else { http::Method::GET };
+    let mut message = request_head(request, method);
     if let Some(Resume { offset, validator, .. }) = &request.resume {
         message = message.header(header::RANGE, format!("bytes={offset}-"));
         if let Some(validator) = validator {

@@ -1,5 +1,6 @@
 //! Errors of a transfer, and their exit codes.
 
+use super::credentials::redacted;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -91,11 +92,21 @@ pub(crate) enum GetError {
         /// Bytes that were handed to QUIC by then.
         bytes: u64,
     },
-    /// A redirect; they are not followed.
+    /// The options make no sense.
+    #[error("{reason}")]
+    Usage { reason: String },
+    /// A redirect that is not followed.
     #[error(
-        "{url}: redirected (HTTP status {status}) to {location}; run the command with that URL"
+        "{url}: redirected (HTTP status {status}) to {}; run the command with that URL, or a download with -L",
+        .location.as_deref().map_or_else(|| "nowhere".to_owned(), redacted)
     )]
-    Redirect { url: String, status: u16, location: String },
+    Redirect { url: String, status: u16, location: Option<String> },
+    /// A redirect to a place that must not be followed.
+    #[error("{url}: redirected to {location}, which is not followed: {reason}")]
+    RefusedRedirect { url: String, location: String, exit_code: u8, reason: String },
+    /// More redirects than a download follows.
+    #[error("{url}: redirected once more after {limit} redirects; check the URL")]
+    TooManyRedirects { url: String, limit: usize },
     /// The server does not continue at the requested byte.
     #[error("cannot resume at byte {offset}: {reason}; remove the partial file and start over")]
     Range {
@@ -106,6 +117,12 @@ pub(crate) enum GetError {
     /// An upload cannot be created or continued.
     #[error("{url}: {reason}")]
     Resumable { url: String, reason: String },
+    /// The server has forgotten an upload.
+    #[error(
+        "{url}: the server has no such upload any more (HTTP status {status}); begin anew with --tus and the URL where \
+         it creates uploads; --restart does so by itself"
+    )]
+    Vanished { url: String, status: u16 },
     /// The transfer broke.
     #[error("the transfer broke after {bytes} bytes: {reason}")]
     Transfer { bytes: u64, reason: String },
@@ -206,7 +223,9 @@ fn read_advice(error: &io::Error) -> &'static str {
 
 fn refusal_advice(status: u16) -> &'static str {
     match status {
-        401 | 403 => ": it wants a permission that this command does not have",
+        401 | 403 => {
+            ": it wants another permission; give one with -u, --oauth2-bearer, --netrc or -H"
+        }
         404 | 409 => ": there is no such place there",
         410 => ": it has forgotten it; begin anew",
         405 | 501 => ": it takes no such uploads there; try --post, or another URL",
@@ -229,6 +248,8 @@ impl GetError {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::UnsupportedScheme { .. } => 1,
+            Self::Usage { .. } => 2,
+            Self::RefusedRedirect { exit_code, .. } => *exit_code,
             Self::MalformedUrl { .. } => 3,
             Self::Resolve { .. } => 6,
             Self::Token { source } => source.exit_code(),
@@ -239,10 +260,10 @@ impl GetError {
             Self::Write { .. } => 23,
             Self::Read { .. } => 26,
             Self::ConnectTimedOut { .. } | Self::TimedOut { .. } => 28,
-            Self::Range { .. } | Self::Resumable { .. } => 33,
+            Self::Range { .. } | Self::Resumable { .. } | Self::Vanished { .. } => 33,
             Self::Tls { .. } => 35,
             Self::Local { .. } => 45,
-            Self::Redirect { .. } => 47,
+            Self::Redirect { .. } | Self::TooManyRedirects { .. } => 47,
             Self::Transfer { .. } => 56,
             Self::Certificate { .. } => 60,
             Self::OtherGatewayKey { .. } => 90,
@@ -271,9 +292,13 @@ impl GetError {
             Self::TrustFile { .. } => "trust_file",
             Self::NoTrust { .. } => "no_trust",
             Self::Status { .. } | Self::Refused { .. } | Self::Unclear { .. } => "status",
-            Self::Redirect { .. } => "redirect",
+            Self::Usage { .. } => "usage",
+            Self::Redirect { .. }
+            | Self::RefusedRedirect { .. }
+            | Self::TooManyRedirects { .. } => "redirect",
             Self::Range { .. } => "range",
             Self::Resumable { .. } => "resumable",
+            Self::Vanished { .. } => "vanished",
             Self::Token { .. } => "token",
             Self::TokenDocument { .. } => "token_document",
             Self::OtherGatewayKey { .. } => "gateway_key",

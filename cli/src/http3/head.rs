@@ -75,7 +75,7 @@ impl Head {
             301 | 302 | 303 | 307 | 308 => Err(GetError::Redirect {
                 url: url(),
                 status,
-                location: text(header::LOCATION).unwrap_or("nowhere").to_owned(),
+                location: text(header::LOCATION).map(str::to_owned),
             }),
             200..=299 => {
                 Ok(Self { status, offset: 0, expected_bytes: length, validator, complete: false })

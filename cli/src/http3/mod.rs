@@ -7,16 +7,21 @@
 mod alternative;
 mod connect;
 mod connection;
+mod credentials;
 mod download;
 pub(crate) mod error;
+mod field;
 mod file;
 #[cfg(test)]
 mod fuzz_corpus;
 mod head;
 mod lost;
 mod named;
+mod netrc;
 mod over_tcp;
+mod places;
 mod qlog;
+mod redirect;
 mod report;
 mod request;
 mod resumable;
@@ -28,11 +33,15 @@ pub(crate) mod token;
 mod trust;
 mod upload;
 
+pub(crate) use credentials::{Secret, basic, bearer, of_user, redacted};
 pub(crate) use download::download;
 pub(crate) use error::GetError;
+pub(crate) use field::UserField;
 pub(crate) use file::PartialFile;
+pub(crate) use netrc::Netrc;
+pub(crate) use places::{ConnectTo, Family, Places, Resolve, host_and_port};
 pub(crate) use report::{KnownKey, Progress, Report};
-pub(crate) use request::{Request, Trust, host_and_port};
+pub(crate) use request::{Request, Trust};
 pub(crate) use resumable::Resumable;
 pub(crate) use source::Source;
 pub(crate) use trust::read_certificates;

@@ -36,6 +36,10 @@ impl Question {
         if access.gateway_key.is_some() || request.connect_to.is_some() || host == "localhost" {
             return None;
         }
+        let (name, port) = request.target();
+        if request.places.addresses(&name, port).is_some() {
+            return None;
+        }
         // RFC 9460, section 9.1.
         let name = match request.url.port().unwrap_or(443) {
             443 => host.to_owned(),
@@ -129,7 +133,8 @@ mod tests {
         for url in ["https://192.0.2.1/", "https://[::1]/", "https://localhost:4433/"] {
             assert_eq!(asked(url, |_| ()), None, "{url}");
         }
-        let changes: [fn(&mut Request); 3] = [
+        let changes: [fn(&mut Request); 4] = [
+            |request| request.places.resolve = vec!["*:443:192.0.2.1".parse().unwrap()],
             |request| request.assist = None,
             |request| request.connect_to = Some(("192.0.2.1".to_owned(), 443)),
             |request| request.assist.as_mut().unwrap().access.gateway_key = Some([1; 32]),

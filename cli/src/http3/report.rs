@@ -1,5 +1,6 @@
 //! Report and progress of a transfer.
 
+use http::{HeaderMap, StatusCode};
 use packrat_s2n_quic::AssistanceStats;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -107,6 +108,8 @@ pub(crate) enum Progress {
         /// The address.
         remote: SocketAddr,
     },
+    /// The head of a response to a download, also of a redirect or an error.
+    Answered { status: StatusCode, headers: HeaderMap },
     /// The response has begun.
     Response {
         /// HTTP status code.

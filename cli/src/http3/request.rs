@@ -1,15 +1,21 @@
 //! Request and settings of a download.
 
+use http::HeaderValue;
 use packrat_s2n_quic::ClientConfig;
 use packrat_token_client::AssistToken;
 use rustls::pki_types::CertificateDer;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use url::{Host, Url};
+use url::Url;
 
+use super::credentials::{redacted, take};
 use super::error::GetError;
+use super::field::UserField;
+use super::netrc::Netrc;
+use super::places::{Places, host_and_port_of};
 use super::resume::Resume;
 
 /// Which certificate authorities are trusted.
@@ -30,8 +36,20 @@ impl Default for Trust {
 /// The parameters of a download.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
-    /// URL to download; its scheme is `https`.
+    /// URL to download; its scheme is `https`, and it has no user and no password.
     pub(crate) url: Url,
+    /// The field `Authorization`; at first for the user and the password of the URL.
+    pub(crate) authorization: Option<HeaderValue>,
+    /// The user's fields.
+    pub(crate) fields: Vec<UserField>,
+    /// Logins of the hosts that a redirect may lead to.
+    pub(crate) netrc: Option<Arc<Netrc>>,
+    /// Ask for the head of a response alone.
+    pub(crate) head_only: bool,
+    /// Follow redirects of a download.
+    pub(crate) follow: bool,
+    /// The user's rules about addresses.
+    pub(crate) places: Places,
     /// Assistance; `None` switches it off.
     pub(crate) assist: Option<ClientConfig>,
     /// Tokens that come during the download.
@@ -66,24 +84,30 @@ impl Request {
     /// # Errors
     /// When `url` cannot be parsed, its scheme is not `https`, or it names no host.
     pub(crate) fn new(url: &str) -> Result<Self, GetError> {
-        let parsed = Url::parse(url).map_err(|error| GetError::MalformedUrl {
-            url: url.to_owned(),
+        let mut parsed = Url::parse(url).map_err(|error| GetError::MalformedUrl {
+            url: redacted(url),
             reason: error.to_string(),
         })?;
         if parsed.scheme() != "https" {
             return Err(GetError::UnsupportedScheme {
-                url: url.to_owned(),
+                url: redacted(url),
                 scheme: parsed.scheme().to_owned(),
             });
         }
         if parsed.host().is_none() {
             return Err(GetError::MalformedUrl {
-                url: url.to_owned(),
+                url: redacted(url),
                 reason: "it names no host".to_owned(),
             });
         }
         Ok(Self {
+            authorization: take(&mut parsed)?,
             url: parsed,
+            fields: Vec::new(),
+            netrc: None,
+            head_only: false,
+            follow: false,
+            places: Places::default(),
             assist: Some(ClientConfig::default()),
             later_tokens: None,
             trust: Trust::default(),
@@ -102,46 +126,18 @@ impl Request {
     /// The host that the certificate must be valid for: a DNS name or an IP address without
     /// brackets.
     pub(crate) fn server_name(&self) -> String {
-        match self.url.host() {
-            Some(Host::Ipv6(address)) => address.to_string(),
-            Some(host) => host.to_string(),
-            None => String::new(),
-        }
+        host_and_port_of(&self.url).0
     }
 
     /// Host and port to look up and connect to.
     pub(crate) fn target(&self) -> (String, u16) {
-        self.connect_to
-            .clone()
-            .unwrap_or_else(|| (self.server_name(), self.url.port().unwrap_or(443)))
+        self.connect_to.clone().unwrap_or_else(|| host_and_port_of(&self.url))
     }
-}
-
-/// Reads `HOST:PORT`.
-pub(crate) fn host_and_port(text: &str) -> Result<(String, u16), String> {
-    let expected = || "expected HOST:PORT, an IPv6 address in brackets".to_owned();
-    let (host, port) = text.rsplit_once(':').ok_or_else(expected)?;
-    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    if host.is_empty() || (bare.is_none() && host.contains(':')) {
-        return Err(expected());
-    }
-    Ok((bare.unwrap_or(host).to_owned(), port.parse().map_err(|_| expected())?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn targets_are_checked() {
-        assert_eq!(host_and_port("host:1"), Ok(("host".to_owned(), 1)));
-        assert_eq!(host_and_port("[::1]:1"), Ok(("::1".to_owned(), 1)));
-        assert!(
-            host_and_port("::1:1").is_err()
-                && host_and_port("host").is_err()
-                && host_and_port(":1").is_err()
-        );
-    }
 
     #[test]
     fn only_https_is_taken() {

@@ -46,6 +46,8 @@ pub(crate) struct Resumable {
     place: Option<Url>,
     /// Bytes that the server is known to have.
     offset: u64,
+    /// Begin anew when the server has forgotten the upload.
+    restarts: bool,
 }
 
 impl Resumable {
@@ -65,7 +67,12 @@ impl Resumable {
             })
         });
         let length = length.map_err(|source| GetError::Read { name, source })?;
-        Ok(Self { file: file.to_owned(), length, content_type, place, offset: 0 })
+        Ok(Self { file: file.to_owned(), length, content_type, place, offset: 0, restarts: false })
+    }
+
+    /// Lets an upload that this run has created begin anew when the server has forgotten it.
+    pub(crate) fn restarting(self, restarts: bool) -> Self {
+        Self { restarts, ..self }
     }
 
     /// The URL of the upload, once the server has given it one.
@@ -97,7 +104,12 @@ impl Resumable {
                     (attempts, pause) = (0, FIRST_PAUSE);
                 }
                 attempts += 1;
-                if self.place.is_none() || !may_pass(&error) || attempts == MOST_ATTEMPTS {
+                let begins_anew = self.restarts && matches!(error, GetError::Vanished { .. });
+                let may_pass = begins_anew || (self.place.is_some() && may_pass(&error));
+                if begins_anew {
+                    (self.place, self.offset) = (None, 0);
+                }
+                if !may_pass || attempts == MOST_ATTEMPTS {
                     return Err(error);
                 }
                 paused(&error, pause);
@@ -213,8 +225,12 @@ impl Resumable {
         let request = Request { url: place.clone(), ..request.clone() };
         let message = request_head(&request, Method::HEAD).header(TUS_RESUMABLE, TUS_VERSION);
         let response = ask(message.body(()), requests).await?;
-        judge(place, &Method::HEAD, &response)?;
         let unusable = |reason| Err(GetError::Resumable { url: place.to_string(), reason });
+        let status = response.status();
+        if matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE) {
+            return Err(GetError::Vanished { url: place.to_string(), status: status.as_u16() });
+        }
+        judge(place, &Method::HEAD, &response)?;
         match (number(&response, &UPLOAD_OFFSET), number(&response, &UPLOAD_LENGTH)) {
             (None, _) => unusable(
                 "there is no tus upload: the server does not say how much it has; check the URL"

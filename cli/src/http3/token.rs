@@ -121,7 +121,7 @@ fn explain(error: TokenError, verdict: Option<rustls::Error>) -> GetError {
         (TokenError::TimedOut { after }, _) => GetError::TimedOut { after, bytes: 0 },
         (TokenError::Status { url, status }, _) => GetError::Status { url, status },
         (TokenError::Redirect { url, status, location }, _) => {
-            GetError::Redirect { url, status, location }
+            GetError::Redirect { url, status, location: Some(location) }
         }
         (error, _) => GetError::Transfer { bytes: 0, reason: error.to_string() },
     };

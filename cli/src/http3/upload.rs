@@ -279,8 +279,8 @@ pub(crate) fn judge(url: &Url, method: &Method, response: &Response<()>) -> Resu
         | StatusCode::FOUND
         | StatusCode::TEMPORARY_REDIRECT
         | StatusCode::PERMANENT_REDIRECT => {
-            let location = text(response, &header::LOCATION).unwrap_or("nowhere");
-            Err(GetError::Redirect { url, status, location: location.to_owned() })
+            let location = text(response, &header::LOCATION).map(str::to_owned);
+            Err(GetError::Redirect { url, status, location })
         }
         code if code.is_client_error() || code.is_server_error() => {
             Err(GetError::Refused { url, method, status })

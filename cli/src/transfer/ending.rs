@@ -2,7 +2,7 @@
 
 use super::summary;
 use crate::http3::error::{EXIT_INTERRUPTED, EXIT_TERMINATED};
-use crate::http3::{GetError, Report};
+use crate::http3::{GetError, Report, redacted};
 use std::io::{self, Write};
 use std::process::ExitCode;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -39,7 +39,8 @@ impl Words<'_> {
         result: &Result<(Report, String), Failure>,
         note: Option<String>,
     ) -> ExitCode {
-        let Self { command, url, role, .. } = self;
+        let Self { command, role, .. } = self;
+        let url = &redacted(self.url);
         let (code, json) = match result {
             Ok((report, file)) => {
                 if !self.silent {

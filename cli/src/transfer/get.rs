@@ -4,18 +4,20 @@ use super::ending::{self, Failure, Signals, Words, blocking};
 #[cfg(feature = "operate")]
 use super::memory;
 use super::options::{TransferOptions, renewing, style};
-use crate::http3::{GetError, PartialFile, Progress, Report, Request, download};
+use crate::http3::{GetError, PartialFile, Progress, Report, Request, download, redacted};
 use clap::{Args, ValueHint};
+use http::header;
 use indicatif::ProgressBar;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Exit codes, for `--help`.
 const EXIT_CODES: &str = "\
 Exit codes (curl's numbers where curl has the same error):
     0  done
-    1  the URL's scheme is not https
+    1  the URL's scheme is not https, or a redirect's
     2  wrong usage
     3  malformed URL
     6  the host cannot be resolved
@@ -24,11 +26,12 @@ Exit codes (curl's numbers where curl has the same error):
    18  the server ended the transfer too early
    22  HTTP status 400 or above
    23  the output cannot be written: disk full, no permission
+   26  the .netrc file cannot be read
    28  timed out
    33  the server cannot resume there
    35  TLS handshake failed
    45  no local endpoint
-   47  redirected (redirects are not followed)
+   47  redirected without -L, or more than 10 times
    56  the transfer broke
    60  the server's certificate is not accepted
    77  the trusted certificates cannot be used
@@ -36,19 +39,42 @@ Exit codes (curl's numbers where curl has the same error):
   130  interrupted (Ctrl-C)
   143  terminated";
 
+/// Pause before the second attempt of a download; each later one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// Longest pause between attempts: curl's.
+const LONGEST_PAUSE: Duration = Duration::from_mins(10);
+
 /// Options of `packrat get`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct GetOptions {
-    /// URL of the download: https://host[:port]/path
-    url: String,
+    /// URLs of downloads, one after the other: https://host[:port]/path
+    #[arg(required = true, value_name = "URL")]
+    urls: Vec<String>,
     /// Write to this file; - is the standard output [default: the last part of the URL's path]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
-    /// Continue the download of an earlier run with this option; keep the received part when the
-    /// download fails
-    #[arg(short = 'C', long = "continue")]
+    /// Take the file's name from the URL's path, as by default
+    #[arg(short = 'O', long, conflicts_with = "output")]
+    remote_name: bool,
+    /// Continue the download of an earlier run with this option (or -C -); keep the received part
+    /// when the download fails
+    #[arg(short = 'C', long = "continue", alias = "continue-at")]
     resume: bool,
+    /// Try again this many times after errors that may pass, with pauses of 1, 2, 4 ... s, and go on
+    /// where the download stopped, as -C does
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    retry: u32,
+    /// Show on the standard error which addresses are tried, and the heads of responses
+    #[arg(short, long)]
+    verbose: bool,
+    /// Show the head of the response alone, on the standard output
+    #[arg(short = 'I', long, conflicts_with_all = ["output", "resume", "retry"])]
+    head: bool,
+    /// Follow up to 10 redirects, to https only; to another scheme, host or port go no credentials
+    /// and none of -H but Accept..., Cache-Control, Pragma and User-Agent
+    #[arg(short = 'L', long)]
+    location: bool,
     /// Never fall back to TCP, as the command does by default if UDP brings no answer
     #[arg(long)]
     http3_only: bool,
@@ -65,42 +91,97 @@ pub(crate) fn run(options: GetOptions) -> ExitCode {
 }
 
 async fn carry_out(options: GetOptions) -> ExitCode {
-    let TransferOptions { json, silent, .. } = options.transfer;
-    if json && to_stdout(&options) {
-        tell!("packrat get: --json and -o - both want the standard output; choose one");
-        return ExitCode::from(2);
+    let urls = match options.checked_urls() {
+        Ok(urls) => urls,
+        Err(error) => {
+            tell!("packrat get: {error}");
+            return ExitCode::from(error.exit_code());
+        }
+    };
+    let mut first_failure = None;
+    for url in urls {
+        let (code, goes_on) = one(&options, url).await;
+        if code != ExitCode::SUCCESS {
+            first_failure.get_or_insert(code);
+        }
+        if !goes_on {
+            break;
+        }
     }
+    first_failure.unwrap_or(ExitCode::SUCCESS)
+}
+
+impl GetOptions {
+    /// The URLs, without the `-` of `-C -`.
+    fn checked_urls(&self) -> Result<Vec<&str>, GetError> {
+        let urls = self.urls.iter().map(String::as_str);
+        let urls: Vec<_> = urls.filter(|url| !(self.resume && *url == "-")).collect();
+        let usage = |reason: &str| Err(GetError::Usage { reason: reason.to_owned() });
+        let takes_one = self.output.is_some() || self.transfer.qlog.is_some();
+        match urls.len() {
+            0 => usage("a URL is missing: https://host[:port]/path"),
+            2.. if takes_one => usage("-o and --qlog name one file; give one URL with them"),
+            _ if self.transfer.json && (self.to_stdout() || self.head) => {
+                usage("--json and -o - or -I both want the standard output; choose one")
+            }
+            _ if self.retry > 0 && self.to_stdout() => {
+                usage("--retry cannot take back what -o - has written; name a file")
+            }
+            _ => Ok(urls),
+        }
+    }
+
+    fn to_stdout(&self) -> bool {
+        self.output.as_ref().is_some_and(|output| output.as_os_str() == "-")
+    }
+}
+
+/// Downloads from one URL: the exit code, and whether the next one has its turn.
+async fn one(options: &GetOptions, url: &str) -> (ExitCode, bool) {
+    let TransferOptions { json, silent, .. } = options.transfer;
     let mut note = None;
-    let result = get(&options, &mut note).await;
+    let result = get(options, url, &mut note).await;
     #[cfg(feature = "operate")]
     if let Ok((report, _)) = &result
-        && let Err(error) = memory::remember(&options.url, report)
+        && !options.head
+        && let Err(error) = memory::remember(url, report)
         && !silent
     {
         // The download is there, and the command has not failed.
         tell!("packrat get: {error}");
     }
-    let words = Words { command: "packrat get", url: &options.url, role: "output", json, silent };
-    words.conclude(&result, note)
+    let goes_on = !matches!(result, Err(Failure::Signal(_)));
+    let silent = silent || options.head;
+    let words = Words { command: "packrat get", url, role: "output", json, silent };
+    (words.conclude(&result, note), goes_on)
 }
 
-fn to_stdout(options: &GetOptions) -> bool {
-    options.output.as_ref().is_some_and(|output| output.as_os_str() == "-")
-}
-
-async fn get(options: &GetOptions, note: &mut Option<String>) -> Result<(Report, String), Failure> {
+async fn get(
+    options: &GetOptions,
+    url: &str,
+    note: &mut Option<String>,
+) -> Result<(Report, String), Failure> {
     let mut signals = Signals::catch()?;
-    let mut request = options.transfer.request(&options.url)?;
+    let mut request = options.transfer.request(url)?;
+    request.follow = options.location;
     request.may_use_tcp = !options.http3_only;
     request.limit_rate = options.limit_rate;
+    request.head_only = options.head;
     let renewal = signals.or(options.transfer.use_token(&mut request)).await?;
     let bar = options.transfer.progress_bar();
-    if to_stdout(options) {
+    if options.head {
+        let mut nowhere = io::sink();
+        let work = download(&request, &mut nowhere, show_head);
+        let report = signals.or(renewing(renewal, work)).await?;
+        return Ok((report, "the standard output".to_owned()));
+    }
+    if options.to_stdout() {
         // (a reader should not wait long if the rate is limited)
         let buffer = options.limit_rate.map_or(256 << 10, |rate| rate.min(256 << 10) / 4);
         let mut output = io::BufWriter::with_capacity(buffer as usize, io::stdout());
-        let report =
-            signals.or(renewing(renewal, download(&request, &mut output, show(&bar)))).await;
+        let report = signals
+            .or(renewing(renewal, download(&request, &mut output, show(&bar, options.verbose))))
+            .await;
         bar.finish_and_clear();
         let report = report?;
         let target = "the standard output".to_owned();
@@ -114,37 +195,100 @@ async fn get(options: &GetOptions, note: &mut Option<String>) -> Result<(Report,
         None => PathBuf::from(default_name(&request)),
     };
     let name = target.display().to_string();
-    let unwritable = |source| GetError::Write { target: name.clone(), source };
-    let mut file = if options.resume {
-        // Reads the available bytes.
-        let part = blocking(move || PartialFile::resume(&target), &unwritable);
-        let (file, resume) = signals.or(part).await?;
-        request.resume = resume;
-        file
-    } else {
-        PartialFile::create(&target).map_err(unwritable)?
-    };
-    let downloaded = signals
-        .or(async {
-            let report = renewing(renewal, download(&request, &mut file, show(&bar))).await?;
-            blocking(file.complete().map_err(unwritable)?, &unwritable).await?;
-            Ok(report)
-        })
-        .await;
+    let mut kept = None;
+    let work = save_in_attempts(options, &mut request, &target, &mut kept, &bar);
+    let saved = signals.or(renewing(renewal, work)).await;
     bar.finish_and_clear();
-    match downloaded {
+    match saved {
         // From here on there is nothing to interrupt: the file takes its name in one step.
-        Ok(report) => {
-            file.publish().map_err(unwritable)?;
+        Ok((report, file)) => {
+            file.publish().map_err(|source| GetError::Write { target: name.clone(), source })?;
             Ok((report, name))
         }
         Err(failure) => {
-            *note = file.kept_part().map(|part| {
+            *note = kept.map(|part| {
                 format!("what has arrived is kept in {}; -C goes on there", part.display())
             });
             Err(failure)
         }
     }
+}
+
+/// Saves the download, in further attempts after errors that may pass.
+async fn save_in_attempts(
+    options: &GetOptions,
+    request: &mut Request,
+    target: &Path,
+    kept: &mut Option<PathBuf>,
+    bar: &ProgressBar,
+) -> Result<(Report, PartialFile), GetError> {
+    let (mut retries_left, mut pause) = (options.retry, FIRST_PAUSE);
+    loop {
+        match save(options, request, target, kept, bar).await {
+            Err(error) if retries_left > 0 && may_pass(&error) => {
+                if !options.transfer.silent {
+                    let seconds = pause.as_secs();
+                    bar.suspend(|| tell!("packrat get: {error}; next attempt in {seconds} s"));
+                }
+                tokio::time::sleep(pause).await;
+                retries_left -= 1;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+            result => return result,
+        }
+    }
+}
+
+/// Saves the download in a file that waits for its name. `kept`: the path of a part that stays after
+/// a failure.
+async fn save(
+    options: &GetOptions,
+    request: &mut Request,
+    target: &Path,
+    kept: &mut Option<PathBuf>,
+    bar: &ProgressBar,
+) -> Result<(Report, PartialFile), GetError> {
+    let name = target.display().to_string();
+    let unwritable = |source| GetError::Write { target: name.clone(), source };
+    let mut file = if options.resume || options.retry > 0 {
+        // Reads the available bytes.
+        let target = target.to_owned();
+        let (file, resume) = blocking(move || PartialFile::resume(&target), &unwritable).await?;
+        request.resume = resume;
+        file
+    } else {
+        PartialFile::create(target).map_err(unwritable)?
+    };
+    *kept = file.kept_part().map(Path::to_owned);
+    let report = download(request, &mut file, show(bar, options.verbose)).await?;
+    blocking(file.complete().map_err(unwritable)?, &unwritable).await?;
+    Ok((report, file))
+}
+
+/// True if another attempt may succeed: curl's cases, and connections that were refused or broke.
+fn may_pass(error: &GetError) -> bool {
+    match error {
+        GetError::Status { status, .. } => matches!(status, 408 | 429 | 500 | 502 | 503 | 504),
+        GetError::Resolve { .. }
+        | GetError::Unreachable { .. }
+        | GetError::Connect { .. }
+        | GetError::ConnectTimedOut { .. }
+        | GetError::Transfer { .. }
+        | GetError::Truncated { .. } => true,
+        _ => false,
+    }
+}
+
+/// Prints the head of a response.
+fn show_head(progress: Progress) {
+    let Progress::Answered { status, headers } = progress else { return };
+    let mut text = format!("HTTP {}\r\n", status.as_u16()).into_bytes();
+    for (name, value) in &headers {
+        text.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
+    }
+    text.extend(b"\r\n");
+    // A reader that has gone away has no use for the rest.
+    let _ = io::stdout().write_all(&text);
 }
 
 /// Bytes per second, at least 1, with curl's suffixes.
@@ -177,9 +321,29 @@ fn default_name(request: &Request) -> String {
     }
 }
 
-fn show(bar: &ProgressBar) -> impl FnMut(Progress) + '_ {
+/// Shows what `-v` wants to see: addresses, and heads of responses.
+fn tell_event(progress: &Progress) {
+    match progress {
+        Progress::Connecting { remote } => tell!("* connecting to {remote}"),
+        Progress::Connected { remote } => tell!("* connected to {remote}"),
+        Progress::Answered { status, headers } => {
+            tell!("< HTTP {}", status.as_u16());
+            for (name, value) in headers {
+                let value = String::from_utf8_lossy(value.as_bytes());
+                match *name {
+                    header::SET_COOKIE => tell!("< {name}: (not shown)"),
+                    header::LOCATION => tell!("< {name}: {}", redacted(&value)),
+                    _ => tell!("< {name}: {value}"),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn show(bar: &ProgressBar, verbose: bool) -> impl FnMut(Progress) + '_ {
     let mut offset = 0;
-    move |progress| match progress {
+    let mut show = move |progress| match progress {
         Progress::Connecting { remote } => bar.set_message(format!("connecting to {remote}")),
         Progress::Connected { remote } => bar.set_message(format!("waiting for {remote}")),
         Progress::Response { expected_bytes, resumed_from, .. } => {
@@ -193,7 +357,13 @@ fn show(bar: &ProgressBar) -> impl FnMut(Progress) + '_ {
             bar.reset_eta();
         }
         Progress::Data { bytes } => bar.set_position(offset + bytes),
-        Progress::Sending { .. } => {}
+        Progress::Answered { .. } | Progress::Sending { .. } => {}
+    };
+    move |progress| {
+        if verbose {
+            bar.suspend(|| tell_event(&progress));
+        }
+        show(progress);
     }
 }
 

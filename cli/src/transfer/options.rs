@@ -1,13 +1,17 @@
 //! The options that every transfer has.
 
 use crate::http3::token::{self, FreshToken, TokenSource};
-use crate::http3::{GetError, Request, host_and_port, read_certificates};
+use crate::http3::{
+    ConnectTo, Family, GetError, Netrc, Places, Request, Resolve, Secret, UserField, basic, bearer,
+    of_user, read_certificates,
+};
 use clap::{Args, ValueHint};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use packrat_token_client::gateway_key;
 use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Options of `packrat get` and `packrat put`.
@@ -34,7 +38,7 @@ pub(crate) struct TransferOptions {
     /// Write what QUIC and assistance do on the connection, and why, to this file, as qlog for
     /// viewers such as qvis; best named .sqlog
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    qlog: Option<PathBuf>,
+    pub(crate) qlog: Option<PathBuf>,
     /// Print a machine-readable report on the standard output
     #[arg(long)]
     pub(crate) json: bool,
@@ -44,15 +48,39 @@ pub(crate) struct TransferOptions {
     /// Trust the certificate authorities in this PEM file, in addition to the system's
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     cacert: Option<PathBuf>,
-    /// Connect to this host and port instead of the URL's (the certificate must still be valid for
-    /// the URL's host)
-    #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
-    connect_to: Option<(String, u16)>,
+    /// Connect to HOST2 and PORT2 instead of HOST1 and PORT1, each of which may be empty; in short
+    /// HOST2:PORT2 (the certificate must still be valid for the URL's host)
+    #[arg(long, value_name = "HOST1:PORT1:HOST2:PORT2")]
+    connect_to: Vec<ConnectTo>,
+    /// Connect to these addresses for a host and port, instead of asking the DNS; * is any host
+    #[arg(long, value_name = "HOST:PORT:ADDRESS[,ADDRESS]...")]
+    resolve: Vec<Resolve>,
+    /// Connect to IPv4 addresses only
+    #[arg(short = '4', long, conflicts_with = "ipv6")]
+    ipv4: bool,
+    /// Connect to IPv6 addresses only
+    #[arg(short = '6', long)]
+    ipv6: bool,
+    /// Send this field ("Name: value"; "Name;": an empty value), or leave one out ("Name:")
+    #[arg(short = 'H', long = "header", value_name = "FIELD")]
+    headers: Vec<Secret>,
+    /// Prove the user's identity with a password (Basic)
+    #[arg(short, long, value_name = "USER:PASSWORD", conflicts_with = "oauth2_bearer")]
+    user: Option<Secret>,
+    /// Prove the user's identity with a token (Bearer)
+    #[arg(long, value_name = "TOKEN")]
+    oauth2_bearer: Option<Secret>,
+    /// Take user and password of the URL's host from ~/.netrc
+    #[arg(short, long)]
+    netrc: bool,
+    /// Take user and password of the URL's host from this file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    netrc_file: Option<PathBuf>,
     /// Longest time until the connection stands
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     connect_timeout: Duration,
     /// Longest time for the whole transfer
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     max_time: Option<Duration>,
 }
 
@@ -74,12 +102,60 @@ impl TransferOptions {
         if let Some(file) = &self.cacert {
             request.trust.additional = read_certificates(file)?;
         }
-        request.connect_to.clone_from(&self.connect_to);
+        self.identify(&mut request)?;
+        request.places = Places {
+            connect_to: self.connect_to.clone(),
+            resolve: self.resolve.clone(),
+            family: match (self.ipv4, self.ipv6) {
+                (true, _) => Some(Family::V4),
+                (_, true) => Some(Family::V6),
+                _ => None,
+            },
+        };
+        request.connect_to = request.places.connect_to(&request.url);
         request.dns_server = self.dns_server;
         request.connect_timeout = self.connect_timeout;
         request.max_time = self.max_time;
         request.qlog.clone_from(&self.qlog);
         Ok(request)
+    }
+
+    /// Gives the request the user's fields, and the proof of the user's identity: of the first of
+    /// `--user` and `--oauth2-bearer`, `.netrc`, and the URL.
+    fn identify(&self, request: &mut Request) -> Result<(), GetError> {
+        let fields = self.headers.iter().map(|text| UserField::parse(&text.0));
+        request.fields = fields.collect::<Result<_, _>>()?;
+        request.netrc = self.read_netrc()?.map(Arc::new);
+        let host = request.server_name();
+        let login = request.netrc.as_ref().and_then(|netrc| netrc.find(&host, true));
+        let given = match (&self.user, &self.oauth2_bearer, login) {
+            (Some(user), _, _) => Some(of_user(user)?),
+            (_, Some(token), _) => Some(bearer(token)?),
+            (_, _, Some((user, password))) => Some(basic(user.as_bytes(), password.as_bytes())?),
+            _ => None,
+        };
+        if given.is_some() {
+            request.authorization = given;
+        }
+        Ok(())
+    }
+
+    fn read_netrc(&self) -> Result<Option<Netrc>, GetError> {
+        let file = match (&self.netrc_file, self.netrc) {
+            (Some(file), _) => file.clone(),
+            (None, true) => {
+                let home = std::env::home_dir().ok_or_else(|| GetError::Usage {
+                    reason: "--netrc: there is no home folder; name a file with --netrc-file"
+                        .to_owned(),
+                })?;
+                home.join(".netrc")
+            }
+            (None, false) => return Ok(None),
+        };
+        let name = file.display().to_string();
+        let fault = |source| GetError::Read { name: name.clone(), source };
+        let text = std::fs::read_to_string(&file).map_err(fault)?;
+        Netrc::parse(&text).map(Some).map_err(|reason| fault(io::Error::other(reason)))
     }
 
     /// Asks for a token if the user wants one, and lets the request use it and later tokens.

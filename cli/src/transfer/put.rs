@@ -3,10 +3,11 @@
 use super::ending::{self, Failure, Signals, Words};
 use super::options::{TransferOptions, renewing, style};
 use crate::http3::{
-    Begun, GetError, Progress, Report, Request, Resumable, Source, Upload, content_type, upload,
+    Begun, GetError, Progress, Report, Request, Resumable, Source, Upload,
+    content_type as type_field, upload,
 };
 use clap::{Args, ValueHint};
-use http::{HeaderValue, Method};
+use http::{HeaderValue, Method, header};
 use indicatif::ProgressBar;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -27,7 +28,7 @@ Exit codes (curl's numbers where curl has the same error):
    18  the server answered before it had everything, and read no more
    22  HTTP status 400 or above, or one that says nothing about an upload
    23  the answer or the qlog cannot be written
-   26  the file cannot be read
+   26  the file or the .netrc file cannot be read
    28  timed out
    33  no upload can be created or continued at the URL
    35  TLS handshake failed
@@ -57,8 +58,11 @@ pub(crate) struct PutOptions {
     /// Go on after a break, by the tus protocol (tus.io): the URL is where its server creates uploads
     #[arg(long, conflicts_with_all = ["post", "answer"])]
     tus: bool,
+    /// With --tus: begin anew when the server has forgotten the upload
+    #[arg(long, requires = "tus")]
+    restart: bool,
     /// Send the rest of an upload that --tus has begun; the URL is the upload's
-    #[arg(long = "continue", conflicts_with_all = ["post", "answer"])]
+    #[arg(long = "continue", conflicts_with_all = ["post", "answer", "restart"])]
     continues: bool,
     /// The type of the content, such as application/json [default: the server guesses]
     #[arg(long, value_name = "TYPE")]
@@ -108,9 +112,10 @@ async fn put_resumable(
     place: &mut Option<Url>,
 ) -> Result<(Report, String), Failure> {
     let mut signals = Signals::catch()?;
-    let mut request = request(options)?;
+    let (mut request, content_type) = request(options)?;
     let known = options.continues.then(|| request.url.clone());
-    let mut resumable = Resumable::new(&options.file, options.content_type.clone(), known)?;
+    let mut resumable =
+        Resumable::new(&options.file, content_type, known)?.restarting(options.restart);
     let renewal = signals.or(options.transfer.use_token(&mut request)).await?;
     let bar = options.transfer.progress_bar();
     let silent = options.transfer.silent;
@@ -128,26 +133,31 @@ async fn put_resumable(
     Ok((uploaded?, options.file.display().to_string()))
 }
 
-/// The request that the options describe, without its token.
-fn request(options: &PutOptions) -> Result<Request, GetError> {
+/// The request that the options describe, without its token, and the type of the content.
+fn request(options: &PutOptions) -> Result<(Request, Option<HeaderValue>), GetError> {
     let mut request = options.transfer.request(&options.url)?;
+    let mut content_type = options.content_type.clone();
+    // With tus, requests have another type than the content.
+    for field in request.fields.extract_if(.., |field| field.name == header::CONTENT_TYPE) {
+        content_type = content_type.or(field.value);
+    }
     if let Some(assist) = &mut request.assist {
         // s2n-quic sends with CUBIC, which answers each loss: docs/POLICY.md.
         assist.uploads = true;
     }
-    Ok(request)
+    Ok((request, content_type))
 }
 
 async fn put(options: &PutOptions) -> Result<(Report, String), Failure> {
     let mut signals = Signals::catch()?;
-    let mut request = request(options)?;
+    let (mut request, content_type) = request(options)?;
     let source = Source::open(&options.file)?;
     let name = source.name().to_owned();
     let renewal = signals.or(options.transfer.use_token(&mut request)).await?;
     let bar = options.transfer.progress_bar();
     let body = Upload {
         method: if options.post { Method::POST } else { Method::PUT },
-        headers: content_type(options.content_type.clone()),
+        headers: type_field(content_type),
         source,
         begun: Begun::default(),
         whole: None,
@@ -166,7 +176,7 @@ fn show(bar: &ProgressBar) -> impl FnMut(Progress) + '_ {
     let (mut all, mut first) = (None, 0);
     move |progress| match progress {
         Progress::Connecting { remote } => bar.set_message(format!("connecting to {remote}")),
-        Progress::Connected { .. } | Progress::Response { .. } => {}
+        Progress::Connected { .. } | Progress::Answered { .. } | Progress::Response { .. } => {}
         Progress::Sending { expected_bytes, resumed_from } => {
             bar.set_message("uploading");
             if let Some(expected) = expected_bytes {

@@ -151,6 +151,10 @@ async fn serve(endpoint: quinn::Endpoint) {
                     let Ok((request, mut stream)) = resolver.resolve_request().await else {
                         return;
                     };
+                    if request.uri().path() == "/file-over-tcp" {
+                        quic.close(7_u32.into(), b"no");
+                        return;
+                    }
                     if request.uri().path().starts_with("/tus") {
                         let _ = uploads.respond(&request, &mut stream, &quic).await;
                         return;
@@ -197,13 +201,35 @@ async fn take<S: h3::quic::BidiStream<bytes::Bytes>>(
     let response = http::Response::builder().status(if whole { 201 } else { 400 });
     let response = response.header("location", "/taken").body(()).unwrap();
     stream.send_response(response).await?;
-    stream.send_data(format!("{} {sum} {}", request.method(), said.unwrap_or("-")).into()).await?;
+    let answer = match request.uri().path() {
+        "/fields" => fields(request.headers()),
+        _ => format!("{} {sum} {}", request.method(), said.unwrap_or("-")).into_bytes(),
+    };
+    stream.send_data(answer.into()).await?;
     stream.finish().await
 }
 
 /// The first position of a range: 100 of `bytes=100-`.
 fn first_byte(range: &str) -> usize {
     range.strip_prefix("bytes=").unwrap().strip_suffix('-').unwrap().parse().unwrap()
+}
+
+/// The place that a redirect leads to.
+fn redirect(request: &http::Request<()>) -> Option<&str> {
+    match (request.uri().path(), request.uri().query()) {
+        ("/loop", _) => Some("/loop"),
+        ("/to", Some("plain")) => Some("http://me:open-sesame@localhost/file"),
+        ("/to", place) => place,
+        _ => None,
+    }
+}
+
+/// The fields of a request, one a line.
+fn fields(headers: &http::HeaderMap) -> Vec<u8> {
+    let line = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
+        [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\n"].concat()
+    };
+    headers.iter().flat_map(line).collect()
 }
 
 async fn respond<S: h3::quic::BidiStream<bytes::Bytes>>(
@@ -214,16 +240,19 @@ async fn respond<S: h3::quic::BidiStream<bytes::Bytes>>(
         return take(request, stream).await;
     }
     let content = file();
-    let response = http::Response::builder().header("etag", "\"one\"");
+    let mut response = http::Response::builder().header("etag", "\"one\"");
+    if let Some(place) = redirect(request) {
+        response = response.header("location", place);
+    }
     let range = request.headers().get("range").map(|range| range.to_str().unwrap().to_owned());
     let same = request.headers().get("if-range").is_none_or(|validator| validator == "\"one\"");
     let (response, body, stall) = match (request.uri().path(), range.filter(|_| same)) {
-        ("/file" | "/stall", Some(range)) if first_byte(&range) >= content.len() => {
+        ("/file" | "/stall" | "/breaking", Some(range)) if first_byte(&range) >= content.len() => {
             let response =
                 response.status(416).header("content-range", format!("bytes */{}", content.len()));
             (response, b"no such bytes".to_vec(), false)
         }
-        ("/file" | "/stall", Some(range)) => {
+        ("/file" | "/stall" | "/breaking", Some(range)) => {
             let first = first_byte(&range);
             let header = format!("bytes {first}-{}/{}", content.len() - 1, content.len());
             let response = response.status(206).header("content-range", header);
@@ -242,11 +271,21 @@ async fn respond<S: h3::quic::BidiStream<bytes::Bytes>>(
         ("/short", None) => {
             (response.header("content-length", 1000), content[..10].to_vec(), false)
         }
+        ("/breaking", None) => (
+            response.header("content-length", content.len()),
+            content[..STALL_AFTER].to_vec(),
+            false,
+        ),
+        // The query is the place, or names it.
+        ("/to" | "/loop", _) => (response.status(302), Vec::new(), false),
+        ("/fields", None) => (response, fields(request.headers()), false),
         ("/moved", None) => (response.status(302).header("location", "/file"), Vec::new(), false),
         _ => (response.status(404), b"no such thing".to_vec(), false),
     };
     stream.send_response(response.body(()).unwrap()).await?;
-    stream.send_data(body.into()).await?;
+    if request.method() != http::Method::HEAD {
+        stream.send_data(body.into()).await?;
+    }
     if stall {
         std::future::pending::<()>().await;
     }

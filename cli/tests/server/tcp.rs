@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio_rustls::TlsAcceptor;
 
-use super::{Identity, file, first_byte};
+use super::{Identity, fields, file, first_byte};
 
 /// A running server; it ends when dropped.
 pub(crate) struct TcpServer {
@@ -91,7 +91,8 @@ fn respond(
     let range = request.headers().get("range").map(|range| range.to_str().unwrap());
     let (status, body) = match (request.uri().path(), range) {
         _ if host.as_deref() != Some("localhost") => (400, Vec::new()),
-        ("/file", None) => (200, content),
+        ("/file" | "/file-over-tcp", None) => (200, content),
+        ("/fields", _) => (200, fields(request.headers())),
         ("/file", Some(range)) => {
             let first = first_byte(range);
             let value = format!("bytes {first}-{}/{}", content.len() - 1, content.len());

@@ -113,6 +113,16 @@ impl Uploads {
                 let length = part.len();
                 chunk.advance(length);
             }
+            if path == "/tus-forgetting/0" {
+                uploads.remove(path);
+                // The next upload is another one.
+                uploads.insert(
+                    String::new(),
+                    Upload { length: 0, metadata: String::new(), content: Vec::new() },
+                );
+                quic.close(7_u32.into(), b"break");
+                return Ok(None);
+            }
             if path.starts_with("/tus-breaking") && content.len() >= had + BREAK_AFTER {
                 quic.close(7_u32.into(), b"break");
                 // Bytes that have come already are not read.
