@@ -81,16 +81,6 @@ pub(super) fn remove(url: &mut Url) {
     let _ = url.set_password(None);
 }
 
-/// A text that may be a URL, without its user and password: for messages.
-pub(crate) fn redacted(text: &str) -> String {
-    let start = text.find("://").map_or(0, |at| at + 3);
-    let end = text[start..].find(['/', '?', '#']).map_or(text.len(), |at| start + at);
-    match text[start..end].rfind('@') {
-        Some(at) => format!("{}{}", &text[..start], &text[start + at + 1..]),
-        None => text.to_owned(),
-    }
-}
-
 /// Bytes of a text with `%41` for `A`.
 fn decoded(text: &str) -> Vec<u8> {
     percent_encoding::percent_decode_str(text).collect()
@@ -98,6 +88,7 @@ fn decoded(text: &str) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::error::redacted;
     use super::*;
 
     #[test]

@@ -1,6 +1,5 @@
 //! Errors of a transfer, and their exit codes.
 
-use super::credentials::redacted;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -307,5 +306,15 @@ impl GetError {
             Self::Read { .. } => "read",
             Self::Write { .. } => "write",
         }
+    }
+}
+
+/// A text that may be a URL, without its user and password: for messages.
+pub(crate) fn redacted(text: &str) -> String {
+    let start = text.find("://").map_or(0, |at| at + 3);
+    let end = text[start..].find(['/', '?', '#']).map_or(text.len(), |at| start + at);
+    match text[start..end].rfind('@') {
+        Some(at) => format!("{}{}", &text[..start], &text[start + at + 1..]),
+        None => text.to_owned(),
     }
 }

@@ -33,9 +33,9 @@ pub(crate) mod token;
 mod trust;
 mod upload;
 
-pub(crate) use credentials::{Secret, basic, bearer, of_user, redacted};
+pub(crate) use credentials::{Secret, basic, bearer, of_user};
 pub(crate) use download::download;
-pub(crate) use error::GetError;
+pub(crate) use error::{GetError, redacted};
 pub(crate) use field::UserField;
 pub(crate) use file::PartialFile;
 pub(crate) use netrc::Netrc;

@@ -1,7 +1,7 @@
 //! The request that follows a redirect (RFC 9110, section 15.4).
 
-use super::credentials::{self, basic, redacted};
-use super::error::GetError;
+use super::credentials::{self, basic};
+use super::error::{GetError, redacted};
 use super::request::Request;
 use packrat_client::Token;
 

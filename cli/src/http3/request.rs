@@ -11,8 +11,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use url::Url;
 
-use super::credentials::{redacted, take};
-use super::error::GetError;
+use super::credentials::take;
+use super::error::{GetError, redacted};
 use super::field::UserField;
 use super::netrc::Netrc;
 use super::places::{Places, host_and_port_of};
