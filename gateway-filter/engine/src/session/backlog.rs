@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 
 use packrat_wire::estimate::Timestamp;
 
-use super::queue_losses::{Met, QueueLosses};
+use super::queue_losses::{Arrivals, Met, QueueLosses, seconds};
 use crate::history::{Fate, History};
 
 /// Time whose least residual raises the backlog; a base round trip if that is longer.
@@ -39,10 +39,6 @@ const BASE_MEMORY_ROUND_TRIPS: f64 = 8.0;
 const ASSUMED_BASE_SECONDS: f64 = 0.03;
 /// Length of a datagram whose bytes are gone.
 const ASSUMED_LENGTH_BYTES: f64 = 1200.0;
-
-pub(super) fn seconds(at: Timestamp) -> f64 {
-    at.as_micros() as f64 / 1e6
-}
 
 /// The least or the largest value of a while, in two buckets of that length.
 #[derive(Debug, Clone, Copy, Default)]
@@ -152,16 +148,6 @@ pub(crate) struct Told {
 
 fn last_backlog(told: &[Told]) -> f64 {
     told.last().map_or(0.0, |it| it.met.backlog)
-}
-
-/// Arrivals until now: time of the last, bytes, the fastest rate of late in bytes per second, and
-/// the base round trip.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Arrivals {
-    pub(crate) at: f64,
-    pub(crate) bytes: f64,
-    pub(crate) fastest: f64,
-    pub(crate) base: f64,
 }
 
 /// Observer of the last mile's backlog.

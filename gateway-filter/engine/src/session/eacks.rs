@@ -9,6 +9,7 @@ use packrat_wire::message::{Eack, Message, Report, ResetReason};
 use packrat_wire::{Epoch, MessageCounter};
 
 use super::breaker::Change;
+use super::outage::OUTAGE_DATAGRAMS;
 use super::queue_losses::Low;
 use super::repairs::Repairs;
 use super::shadow::RoundTrips;
@@ -29,11 +30,6 @@ use crate::session_event::{EackIgnoredReason, GiveUpReason, SessionEvent};
 
 /// Work of deciding about a missing datagram.
 const REPAIR_WORK: u64 = 80;
-
-/// Number of datagrams that an eACK shows missing above which there was an outage: the newest of
-/// them are repaired, as far as cache and budget of a flow reach, and the loss estimate ignores
-/// them.
-pub(super) const OUTAGE_DATAGRAMS: usize = 256;
 
 /// Datagrams are counted over no shorter time than this.
 const SHORTEST_ROUND_TRIP: Duration = Duration::from_millis(1);

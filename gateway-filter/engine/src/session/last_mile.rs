@@ -66,6 +66,11 @@ impl LastMile {
         last.map_or(0.0, |(last, base)| last.saturating_sub(base).as_secs_f64())
     }
 
+    /// Time within which an overtaken datagram of the client arrives: half the base round trip.
+    pub(crate) fn overtaking(&self) -> Duration {
+        self.base().unwrap_or_default() / 2
+    }
+
     /// The round trip without a queue.
     pub(crate) fn base(&self) -> Option<Duration> {
         self.timing.base.get()

@@ -17,6 +17,10 @@ use core::time::Duration;
 
 use packrat_wire::estimate::Timestamp;
 
+/// Number of datagrams that an eACK shows missing above which there was an outage: the newest of
+/// them are repaired, as far as cache and budget of a flow reach, and the loss estimate ignores
+/// them.
+pub(super) const OUTAGE_DATAGRAMS: usize = 256;
 /// Distance of a named datagram ahead of the reported ones, from which its client may come from an
 /// outage.
 const LEAST_JUMP_DATAGRAMS: u64 = 512;

@@ -10,8 +10,7 @@ use std::collections::VecDeque;
 
 use packrat_wire::estimate::{Losses, OverflowJudge, Timestamp};
 
-use super::backlog::Arrivals;
-use super::eacks::OUTAGE_DATAGRAMS;
+use super::outage::OUTAGE_DATAGRAMS;
 
 /// Share of the largest backlog from which on a backlog is near it.
 const NEAR_TOP_SHARE: f64 = 0.85;
@@ -36,6 +35,10 @@ const OVERFLOW_ARRIVALS_SHARE: f64 = 0.7;
 /// Bins of the histogram: quarter octaves from a millisecond on.
 const BINS: usize = 56;
 
+pub(super) fn seconds(at: Timestamp) -> f64 {
+    at.as_micros() as f64 / 1e6
+}
+
 fn bin(backlog_seconds: f64) -> usize {
     if backlog_seconds < 1e-3 || backlog_seconds.is_nan() {
         return 0;
@@ -52,6 +55,16 @@ pub(crate) struct Met {
     pub(crate) sent_at: f64,
     pub(crate) backlog: f64,
     pub(crate) is_lost: bool,
+}
+
+/// Arrivals until now: time of the last, bytes, the fastest rate of late in bytes per second, and
+/// the base round trip.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Arrivals {
+    pub(crate) at: f64,
+    pub(crate) bytes: f64,
+    pub(crate) fastest: f64,
+    pub(crate) base: f64,
 }
 
 /// Datagrams at low backlogs, lost ones, and runs of losses.
@@ -281,7 +294,7 @@ impl QueueLosses {
     /// True if holes that open now are not worth a hold: the queue has lost something within a
     /// round trip.
     pub(crate) fn is_shown(&self, now: Timestamp) -> bool {
-        super::backlog::seconds(now) < self.shown_until
+        seconds(now) < self.shown_until
     }
 
     /// True in an overflow.

@@ -24,11 +24,11 @@ use packrat_wire::handshake::GatewayParams;
 use packrat_wire::message::{Holes, Message, Run, SATURATED_AGE};
 use packrat_wire::number::{MAXIMUM_JUMP, MaskedNumber, Places};
 
-use super::backlog::{Arrivals, Rate, seconds};
+use super::backlog::Rate;
 use super::breaker::Change;
 use super::far_link::{FarLink, Spread};
 use super::last_mile::LastMile;
-use super::queue_losses::{Met, QueueLosses};
+use super::queue_losses::{Arrivals, Met, QueueLosses, seconds};
 use super::{Breaker, HOLD_STEP_BYTES, Session, Turn};
 use crate::lazy_box::LazyBox;
 use crate::outbox::Outbox;
@@ -221,8 +221,8 @@ impl Observer {
         let base = path.base().unwrap_or(ASSUMED_ROUND_TRIP);
         let round_trip = path.path.round_trip().unwrap_or(base).as_secs_f64();
         let (at, base) = (seconds(now), base.as_secs_f64());
-        let is_known =
-            |(place, met): &(u64, Met)| *place < confirmed && met.sent_at + base / 2.0 <= at;
+        let until = at - path.overtaking().as_secs_f64();
+        let is_known = |(place, met): &(u64, Met)| *place < confirmed && met.sent_at <= until;
         let known = self.pending.partition_point(is_known);
         let known: Vec<(u64, Met)> = self.pending.drain(..known).collect();
         let mut queues = Vec::new();
@@ -414,7 +414,7 @@ impl Session {
             observer.on_newest(from, place, datagram.len(), backlog, now);
         } else if let Some(hole) = upward.holes.remove(&place) {
             since = hole.since;
-            let overtaking = self.last_mile.path.minimum_round_trip().unwrap_or_default() / 2;
+            let overtaking = self.last_mile.overtaking();
             if let Some(observer) = &mut upward.observer {
                 observer.arrived += datagram.len() as f64;
                 if now.saturating_since(hole.since) < overtaking {
@@ -509,10 +509,15 @@ impl Session {
     /// Gives up the holes that the queue has made: the client's transport must see them.
     fn show_queues_losses(&mut self, upward: &mut Upward, turn: &mut Turn<'_>) {
         let Some(observer) = &mut upward.observer else { return };
+        let open = upward.holes.len();
         for place in observer.settle(upward.confirmed, &self.last_mile, turn.now) {
-            turn.counters.upward_shown += u64::from(upward.holes.remove(&place).is_some());
+            upward.holes.remove(&place);
         }
-        if let Some(Uploads { waiting, .. }) = self.uploads.as_deref_mut() {
+        let shown = open - upward.holes.len();
+        turn.counters.upward_shown += shown as u64;
+        if shown > 0
+            && let Some(Uploads { waiting, .. }) = self.uploads.as_deref_mut()
+        {
             upward.release(waiting, usize::MAX, turn.now, turn.out);
         }
     }

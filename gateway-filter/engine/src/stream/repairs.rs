@@ -99,16 +99,17 @@ impl Stream {
         let waiting = self.symbols.waiting(wait, &self.history);
         let (mut waited_for, mut oldest) = (0, None);
         outstanding.retain_mut(|one| {
-            let age = self.age(one.sequence, now);
             if subscriber.takes_symbols
                 && one.transmissions() == 0
-                && self.history.get(one.sequence).is_some()
-                && waiting.has(one.sequence, age)
+                && let Some(entry) = self.history.get(one.sequence)
             {
-                waited_for += 1;
-                let older = oldest.is_none_or(|(sequence, _)| one.sequence < sequence);
-                oldest = if older { Some((one.sequence, age)) } else { oldest };
-                return true;
+                let age = now.saturating_since(entry.forwarded_at);
+                if waiting.has(one.sequence, age) {
+                    waited_for += 1;
+                    let older = oldest.is_none_or(|(sequence, _)| one.sequence < sequence);
+                    oldest = if older { Some((one.sequence, age)) } else { oldest };
+                    return true;
+                }
             }
             match self.decide(subscriber, one, newest, now) {
                 Decision::Wait => true,
