@@ -101,49 +101,59 @@ pub async fn serve<Answer, Answering, Body>(
         let acceptor = TlsAcceptor::from(Arc::clone(&configuration.borrow()));
         let answer = answer.clone();
         tokio::spawn(async move {
-            let handshake = tokio::time::timeout(HANDSHAKE_PATIENCE, acceptor.accept(stream));
-            let stream = tokio::select! {
-                stream = handshake => stream,
-                () = visit.over() => return,
+            let Some(stream) = shake_hands(acceptor, stream, &visit).await else { return };
+            let certificate = stream
+                .get_ref()
+                .1
+                .peer_certificates()
+                .and_then(|chain| chain.first())
+                .map(|leaf| leaf.clone().into_owned());
+            let visit = &visit;
+            let service = service_fn(move |request| {
+                let (being_answered, answering) =
+                    (visit.request(), answer(request, certificate.clone()));
+                async move {
+                    // A stream is being answered until its body ends.
+                    let answer = answering.await;
+                    Ok::<_, Infallible>(
+                        answer.map(|body| Kept { body, _until_dropped: being_answered }),
+                    )
+                }
+            });
+            let builder = http_builder();
+            let mut connection =
+                std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
+            let served = tokio::select! {
+                served = connection.as_mut() => served,
+                () = visit.over() => {
+                    connection.as_mut().graceful_shutdown();
+                    // A peer that does not close the connection is abandoned.
+                    tokio::time::timeout(HANDSHAKE_PATIENCE, connection).await.unwrap_or(Ok(()))
+                }
             };
-            match stream {
-                Ok(Ok(stream)) => serve_connection(stream, &visit, answer).await,
-                Ok(Err(error)) => tracing::debug!(event = "handshake_failed", error = %error),
-                Err(_) => {}
+            if let Err(error) = served {
+                tracing::debug!(event = "connection_failed", error = %error);
             }
         });
     }
 }
 
-/// Serves one connection until its end.
-async fn serve_connection<Answer, Answering, Body>(
-    stream: TlsStream<TcpStream>,
+/// Makes a TLS connection; `None` if the handshake fails or the visit ends before.
+async fn shake_hands(
+    acceptor: TlsAcceptor,
+    stream: TcpStream,
     visit: &Visit,
-    answer: Answer,
-) where
-    Answer: Fn(http::Request<Incoming>, Option<CertificateDer<'static>>) -> Answering
-        + Clone
-        + Send
-        + 'static,
-    Answering: Future<Output = http::Response<Body>> + Send + 'static,
-    Body: hyper::body::Body + Send + Unpin + 'static,
-    Body::Data: Send,
-    Body::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    let certificate = stream
-        .get_ref()
-        .1
-        .peer_certificates()
-        .and_then(|chain| chain.first())
-        .map(|leaf| leaf.clone().into_owned());
-    let service = service_fn(move |request| {
-        let (being_answered, answering) = (visit.request(), answer(request, certificate.clone()));
-        async move {
-            // A stream is being answered until its body ends.
-            let answer = answering.await;
-            Ok::<_, Infallible>(answer.map(|body| Kept { body, _until_dropped: being_answered }))
-        }
-    });
+) -> Option<TlsStream<TcpStream>> {
+    let handshake = tokio::time::timeout(HANDSHAKE_PATIENCE, acceptor.accept(stream));
+    let shaken = tokio::select! {
+        shaken = handshake => shaken.ok()?,
+        () = visit.over() => return None,
+    };
+    shaken.inspect_err(|error| tracing::debug!(event = "handshake_failed", error = %error)).ok()
+}
+
+/// HTTP/1.1 and HTTP/2, with the time limits of a server.
+fn http_builder() -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE_PATIENCE);
     // Detects a gateway that has vanished without closing the connection.
@@ -152,18 +162,7 @@ async fn serve_connection<Answer, Answering, Body>(
         .timer(TokioTimer::new())
         .keep_alive_interval(Some(Duration::from_secs(10)))
         .keep_alive_timeout(Duration::from_secs(10));
-    let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
-    let served = tokio::select! {
-        served = connection.as_mut() => served,
-        () = visit.over() => {
-            connection.as_mut().graceful_shutdown();
-            // A peer that does not close the connection is abandoned.
-            tokio::time::timeout(HANDSHAKE_PATIENCE, connection).await.unwrap_or(Ok(()))
-        }
-    };
-    if let Err(error) = served {
-        tracing::debug!(event = "connection_failed", error = %error);
-    }
+    builder
 }
 
 /// A body that keeps a value until its end.
