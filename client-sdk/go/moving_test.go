@@ -23,7 +23,7 @@ func startSeveral(t *testing.T) (gateways []*net.UDPAddr, end func() (isOnTime b
 	var begun struct{ Gateways []string }
 	endAll := lastmile.Start(t, &begun, "--several")
 	for _, gateway := range begun.Gateways {
-		gateways = append(gateways, address(t, gateway))
+		gateways = append(gateways, lastmile.Address(t, gateway))
 	}
 	return gateways, func() bool {
 		var figures lastmile.Figures

@@ -18,15 +18,6 @@ const (
 	longestGap = 10 * time.Second
 )
 
-func address(t *testing.T, text string) *net.UDPAddr {
-	t.Helper()
-	addr, err := net.ResolveUDPAddr("udp", text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return addr
-}
-
 func wrapped(t *testing.T, settings Settings) *Conn {
 	t.Helper()
 	udp, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -45,7 +36,7 @@ func TestDatagramsComeRepairedAndInOrder(t *testing.T) {
 	const count = 2000
 	lastmile.Trials(t, func() (bool, string) {
 		path := lastmile.StartPath(t)
-		server := address(t, path.Datagrams)
+		server := lastmile.Address(t, path.Datagrams)
 		conn := wrapped(t, Settings{})
 		buffer := make([]byte, 2048)
 		seen := make(map[uint32]bool)

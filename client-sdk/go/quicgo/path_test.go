@@ -26,15 +26,6 @@ var _ quic.OOBCapablePacketConn = (*packrat.Conn)(nil)
 
 const patience = 5 * time.Minute
 
-func address(t *testing.T, text string) *net.UDPAddr {
-	t.Helper()
-	addr, err := net.ResolveUDPAddr("udp", text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return addr
-}
-
 func wrapped(t *testing.T, settings packrat.Settings) *packrat.Conn {
 	t.Helper()
 	udp, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -109,7 +100,7 @@ func upload(conn net.PacketConn, path *lastmile.Path, server net.Addr, contents 
 func TestWhatQUICGoUploadsComesAgainWhereItIsLost(t *testing.T) {
 	lastmile.Trials(t, func() (bool, string) {
 		path := lastmile.StartPath(t)
-		server := address(t, path.QUIC)
+		server := lastmile.Address(t, path.QUIC)
 		conn := wrapped(t, packrat.Settings{Scheme: packrat.Trailer, Uploads: true})
 		contents := make([]byte, path.Bytes)
 		for at := range contents {
@@ -147,7 +138,7 @@ func TestWhatQUICGoUploadsComesAgainWhereItIsLost(t *testing.T) {
 // both as text.
 func downloaded(t *testing.T, path *lastmile.Path, of string) (lastmile.Figures, packrat.Statistics, string) {
 	t.Helper()
-	server := address(t, of)
+	server := lastmile.Address(t, of)
 	conn := wrapped(t, packrat.Settings{Scheme: packrat.Trailer})
 	contents, err := download(conn, path, server)
 	statistics, _ := conn.Statistics(server)

@@ -4,6 +4,7 @@ package lastmile
 import (
 	"bufio"
 	"encoding/json"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,6 +30,16 @@ type Figures struct {
 	Dropped       uint64 `json:"quic_dropped"`
 	Declared      uint64 `json:"declared_lost"`
 	DatagramsLost uint64 `json:"datagrams_lost"`
+}
+
+// Address is the UDP address of a text such as 127.0.0.1:4433.
+func Address(t testing.TB, text string) *net.UDPAddr {
+	t.Helper()
+	address, err := net.ResolveUDPAddr("udp", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return address
 }
 
 // StartPath starts a path, as Start does.
