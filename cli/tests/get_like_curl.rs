@@ -212,7 +212,7 @@ fn a_broken_download_goes_on_within_its_retries() {
     assert_eq!(report["resumed_from"], STALL_AFTER);
     assert_eq!(fs::read(place.folder.path().join("breaking")).unwrap(), file());
     assert!(errors(&output).contains("next attempt in 1 s"), "{}", errors(&output));
-    // What cannot pass is not tried again, and neither is what has no place for it.
+    // Lasting errors end the attempts, and so does a target without a place for a part.
     let output = place.get(&[&place.server.url("/nothing"), "--retry", "3"]);
     assert_fails(&output, 22, "404");
     assert!(!errors(&output).contains("next attempt"));

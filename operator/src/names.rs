@@ -2,7 +2,7 @@
 //! conditions.
 
 /// The name under which the operator applies its fields (server-side apply), and the value of
-/// [`MANAGED_BY`] on what it creates.
+/// [`MANAGED_BY`] on the objects that it creates.
 pub const FIELD_MANAGER: &str = "packrat-operator";
 /// Label with the name of the program that has made an object.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";

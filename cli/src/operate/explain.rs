@@ -201,10 +201,7 @@ const UNREPAIRED_LOSSES: [(&str, &str); 5] = [
         "left to the sender, which tolerates losses (BBR) and gains nothing by repairs",
     ),
     ("losses_shown", "left to the sender, because a queue stands on the last mile"),
-    (
-        "repairs_paused",
-        "left to the sender while repairs pause: what is sent in excess does not arrive",
-    ),
+    ("repairs_paused", "left to the sender while repairs pause: most repairs never arrived"),
     ("repairs_late", "given up: a repair would come too late for the client's hold"),
     ("repairs_evicted", "given up: no longer in the cache (`cache_bytes_per_session`)"),
 ];

@@ -207,7 +207,7 @@ async fn get(
         }
         Err(failure) => {
             *note = kept.map(|part| {
-                format!("what has arrived is kept in {}; -C goes on there", part.display())
+                format!("the received part is kept in {}; -C goes on there", part.display())
             });
             Err(failure)
         }

@@ -118,7 +118,7 @@ pub enum SessionEvent {
         /// or the sender tolerates losses.
         queue_stands: bool,
     },
-    /// Repairs pause: arrivals do not follow the sending rate, or repairs get lost.
+    /// Repairs pause: most never arrived.
     RepairsPaused {
         /// Duration of the pause.
         #[cfg_attr(
@@ -184,7 +184,7 @@ pub enum RepairRefusedReason {
     BudgetEmpty,
     /// The cache has no bytes of the datagram any more.
     BytesGone,
-    /// Repairs pause: too much is sent.
+    /// Repairs pause: most never arrived.
     Paused,
 }
 

@@ -103,7 +103,7 @@ impl Client {
         self.own_server.map_or_else(|| options.server.to_string(), str::to_owned)
     }
 
-    /// The number of times that it does what it measures.
+    /// The number of its measurements.
     pub(crate) fn repeats(&self, options: &DemoOptions) -> u32 {
         options.program.repeats.unwrap_or(self.repeats)
     }

@@ -97,7 +97,7 @@ impl Delivery {
         std::mem::take(&mut self.sample)
     }
 
-    /// What is in flight now does not reflect the bandwidth.
+    /// The bytes in flight now do not reflect the bandwidth.
     pub(super) fn limit(&mut self) {
         self.limited_until = (self.delivered + self.in_flight).max(1);
     }
