@@ -22,7 +22,7 @@ use operator::Cluster;
 use packrat_api::token::TokenPolicy;
 use packrat_client::ClientConfig;
 use packrat_operator::resource::TokenTls;
-use packrat_real_envoy::{EVENT_PATIENCE, free_port};
+use packrat_real_envoy::{EVENT_PATIENCE, body_of, free_port};
 use scene::{OneRoute, Scene, agree, exchange, has_ipv6, socket};
 use serde_json::{Value, json};
 
@@ -381,10 +381,7 @@ fn a_gateways_loopback_pages_are_read_only_and_show_sessions() {
     let json = |target: &str| -> Value {
         let (status, answer) = ask(local, page, "GET", target);
         assert_eq!(status, 200, "{target}: {answer}");
-        let body = answer.split_once("\r\n\r\n").unwrap().1;
-        // In chunks, or not.
-        let (from, to) = (body.find('{').unwrap(), body.rfind('}').unwrap());
-        serde_json::from_str(&body[from..=to]).unwrap()
+        serde_json::from_str(&body_of(&answer)).unwrap()
     };
     let sessions = json("/packrat/sessions?client=127.0.0.1");
     let session = sessions["sessions"][0]["session"].as_u64().expect("its session");
@@ -411,9 +408,7 @@ fn a_server_reads_the_addresses_of_its_own_clients() {
         let target = format!("/packrat/clients{query}");
         let (status, answer) = ask(IpAddr::from(from), page, "GET", &target);
         assert_eq!(status, 200, "{answer}");
-        let body = answer.split_once("\r\n\r\n").unwrap().1;
-        let (begin, end) = (body.find('{').unwrap(), body.rfind('}').unwrap());
-        serde_json::from_str(&body[begin..=end]).unwrap()
+        serde_json::from_str(&body_of(&answer)).unwrap()
     };
     let own = [127, 0, 0, 1];
     for page in ["metrics", "metrics-node"] {

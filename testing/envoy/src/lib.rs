@@ -17,3 +17,4 @@ pub use envoy::{EVENT_PATIENCE, Envoy};
 pub use gateway::{listener, validates};
 pub use parts::{find, find_envoy, module_directory};
 pub use port::{free_address, free_port};
+pub use unix::body_of;

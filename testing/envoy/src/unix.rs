@@ -15,10 +15,14 @@ pub(crate) fn request(socket: &str, method: &str, path: &str) -> std::io::Result
     stream.write_all(request.as_bytes())?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
-    let answer = String::from_utf8_lossy(&answer);
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    Ok(body_of(&String::from_utf8_lossy(&answer)))
+}
+
+/// The body of an HTTP/1.1 answer, whole: the server chooses how many chunks it has.
+pub fn body_of(answer: &str) -> String {
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((answer, ""));
     let is_chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
-    Ok(if is_chunked { without_chunks(body) } else { body.to_owned() })
+    if is_chunked { without_chunks(body) } else { body.to_owned() }
 }
 
 /// A body without the lengths of its chunks (RFC 9112, section 7.1).
