@@ -114,7 +114,7 @@ impl Default for EdgeGatewaySpec {
     fn default() -> Self {
         Self {
             class: DEFAULT_CLASS.to_owned(),
-            assist: default::assist(),
+            assist: true,
             exposure: Exposure::default(),
             workload: Workload::default(),
             envoy: Envoy::default(),
@@ -279,9 +279,9 @@ pub struct Sessions {
 impl Default for Sessions {
     fn default() -> Self {
         Self {
-            maximum: default::maximum_sessions() as i32,
-            idle_timeout_seconds: default::idle_timeout_seconds() as i32,
-            per_source: default::sessions_per_source() as i32,
+            maximum: default::MAXIMUM_SESSIONS as i32,
+            idle_timeout_seconds: default::IDLE_TIMEOUT_SECONDS as i32,
+            per_source: default::SESSIONS_PER_SOURCE as i32,
             affinity: Affinity::Address,
             holdout_percent: 0,
         }
