@@ -318,9 +318,7 @@ fn read_port(text: &str) -> Result<PortChoice, ()> {
 
 #[cfg(test)]
 mod tests {
-    use packrat_api::affinity::Affinity;
-    use packrat_api::sender::SenderKind;
-    use packrat_api::token::TokenPolicy;
+    use packrat_api::knobs::Setting;
     use proptest::prelude::*;
 
     use super::*;
@@ -362,36 +360,33 @@ mod tests {
                 ("packrat.dev/config.affinity", "port"),
                 ("packrat.dev/config.holdout-percent", "5"),
                 ("packrat.dev/config.sender", "bbr"),
-                ("packrat.dev/config.residual-loss-per-million", "1"),
                 ("packrat.dev/config.idle-timeout-seconds", "30"),
                 ("packrat.dev/config.maximum-sessions", "1000"),
                 ("packrat.dev/config.sessions-per-source", "8"),
-                ("packrat.dev/config.handshakes-per-second-per-source", "2"),
                 ("packrat.dev/config.tokens", "required"),
                 ("example.org/other", "anything"),
             ],
         );
         assert_eq!(all.problems, []);
+        let word = |text: &'static str| Setting::Word(text);
         assert_eq!(
-            all.overrides,
-            Overrides {
-                assist: Some(false),
-                cache_bytes_per_session: Some(2 << 20),
-                cache_bytes_total: Some(1 << 30),
-                repair_budget_percent: Some(50),
-                sparse_copies: Some(true),
-                residual_loss_per_million: Some(1),
-                idle_timeout_seconds: Some(30),
-                maximum_sessions: Some(1000),
-                sessions_per_source: Some(8),
-                handshakes_per_second_per_source: Some(2),
-                affinity: Some(Affinity::Port),
-                holdout_percent: Some(5),
-                sender: Some(SenderKind::Bbr),
-                tokens: Some(TokenPolicy::Required),
-                multicast: None,
-            }
+            all.overrides.settings().collect::<Vec<_>>(),
+            [
+                ("affinity", word("port")),
+                ("assist", Setting::Switch(false)),
+                ("cache-bytes-per-session", Setting::Number(2 << 20)),
+                ("cache-bytes-total", Setting::Number(1 << 30)),
+                ("holdout-percent", Setting::Number(5)),
+                ("idle-timeout-seconds", Setting::Number(30)),
+                ("maximum-sessions", Setting::Number(1000)),
+                ("repair-budget-percent", Setting::Number(50)),
+                ("sender", word("bbr")),
+                ("sessions-per-source", Setting::Number(8)),
+                ("sparse-copies", Setting::Switch(true)),
+                ("tokens", word("required")),
+            ]
         );
+        assert_eq!(all.overrides.multicast, None);
         let stream = |value| service(MULTICAST_ANNOTATION, value).overrides.multicast;
         let (upstream, group) =
             ("239.1.2.3:5004".parse().unwrap(), "239.9.9.9:5006".parse().unwrap());
@@ -459,11 +454,10 @@ mod tests {
             ("config.repair-budget-percent", "25%", range(0, 1000)),
             ("config.repair-budget-percent", "-1", range(0, 1000)),
             ("config.repair-budget-percent", "1001", range(0, 1000)),
-            ("config.residual-loss-per-million", "0", range(1, 500_000)),
             ("config.idle-timeout-seconds", "2m", range(1, 86_400)),
             ("config.maximum-sessions", "0", range(1, 10_000_000)),
             ("config.sessions-per-source", "many", range(1, 10_000_000)),
-            ("config.handshakes-per-second-per-source", "+5", range(1, 10_000_000)),
+            ("config.sessions-per-source", "+5", range(1, 10_000_000)),
             ("config.tokens", "Required", format!("write off, optional or required; {meanwhile}")),
         ] {
             let annotation = format!("{ANNOTATION_PREFIX}{annotation}");
@@ -489,7 +483,7 @@ mod tests {
         );
         assert_eq!(
             unknown(service("packrat.dev/config.cache", "1Mi")),
-            "packrat.dev/config.cache does not exist; after packrat.dev/config. there can be affinity, assist, cache-bytes-per-session, cache-bytes-total, repair-budget-percent, sparse-copies, residual-loss-per-million, idle-timeout-seconds, maximum-sessions, sessions-per-source, handshakes-per-second-per-source, sender, holdout-percent, tokens"
+            "packrat.dev/config.cache does not exist; after packrat.dev/config. there can be affinity, assist, cache-bytes-per-session, cache-bytes-total, repair-budget-percent, sparse-copies, idle-timeout-seconds, maximum-sessions, sessions-per-source, sender, holdout-percent, tokens"
         );
         assert_eq!(
             unknown(Annotations::read(Carrier::Namespace, [(PORT_ANNOTATION, "443")])),

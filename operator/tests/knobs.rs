@@ -19,9 +19,12 @@ fn another_value(knob: &Knob, values: ClusterValues) -> (Value, &'static str) {
         ClusterValues::Bytes if knob.field == "cache_bytes_total" => (json!("512Mi"), "512Mi"),
         ClusterValues::Bytes => (json!("2Mi"), "2Mi"),
         ClusterValues::Numbers { .. } => (json!(7), "7"),
-        ClusterValues::TokenPolicies => (json!("Optional"), "optional"),
-        ClusterValues::Senders => (json!("LossBased"), "loss-based"),
-        ClusterValues::Affinities => (json!("ClientPort"), "port"),
+        ClusterValues::Words(_) => match knob.field {
+            "tokens" => (json!("Optional"), "optional"),
+            "sender" => (json!("LossBased"), "loss-based"),
+            "affinity" => (json!("ClientPort"), "port"),
+            other => panic!("{other} has no words"),
+        },
         ClusterValues::Switch if knob.field == "sparse_copies" => (json!(true), "on"),
         ClusterValues::Switch => (json!(false), "off"),
     }
@@ -45,16 +48,16 @@ fn the_schema_of_edge_gateways_has_every_setting_with_its_range() {
                 (Some(least.into()), Some(most.into())),
                 "{path}"
             ),
-            ClusterValues::Senders => {
-                assert_eq!(property["enum"], json!(["Any", "LossBased", "BBR", "BBR1"]), "{path}");
-            }
-            ClusterValues::Affinities => {
-                assert_eq!(property["enum"], json!(["ClientAddress", "ClientPort"]), "{path}");
+            ClusterValues::Words(_) => {
+                let words = match path {
+                    "sender" => json!(["Any", "LossBased", "BBR", "BBR1"]),
+                    "sessions.affinity" => json!(["ClientAddress", "ClientPort"]),
+                    "tokens.policy" => json!(["Off", "Optional", "Required"]),
+                    other => panic!("{other} has no words"),
+                };
+                assert_eq!(property["enum"], words, "{path}");
             }
             ClusterValues::Switch => assert_eq!(property["type"], "boolean", "{path}"),
-            ClusterValues::TokenPolicies => {
-                assert_eq!(property["enum"], json!(["Off", "Optional", "Required"]), "{path}");
-            }
         }
     }
 }

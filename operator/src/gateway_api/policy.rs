@@ -84,7 +84,7 @@ impl Effective {
     #[must_use]
     pub fn around(self, own: Overrides) -> Overrides {
         let multicast = own.multicast;
-        Overrides { multicast, ..self.overrides.or(own).or(self.defaults) }
+        self.overrides.or(own).or(self.defaults).with_multicast(multicast)
     }
 }
 

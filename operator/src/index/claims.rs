@@ -75,7 +75,7 @@ impl Index {
             }
         };
         view.is_off =
-            settings.iter().all(|(settings, _)| !settings.assist.unwrap_or(gateway.spec.assist));
+            settings.iter().all(|(settings, _)| !settings.assist().unwrap_or(gateway.spec.assist));
         view.problems.extend(above_limit(settings.iter().flat_map(|(_, lowered)| lowered)));
         view.problems.extend(refusal);
         let (quic_lb, problem) = self.server_ids_of(key, service);
@@ -107,7 +107,7 @@ impl Index {
                 gateway: gateway_key,
                 spec: &gateway.spec,
                 own: service.annotations.tcp,
-                tokens: settings.tokens.unwrap_or(gateway.spec.tokens.policy),
+                tokens: settings.tokens().unwrap_or(gateway.spec.tokens.policy),
             };
             let (tcp, problem) =
                 tcp::of_service(&asked, (key, service), port.current_port, &facts.endpoints);
@@ -135,7 +135,7 @@ impl Index {
                 tcp,
                 terminated,
                 quic_lb: quic_lb.to_vec(),
-                overrides: Overrides { multicast: None, ..settings },
+                overrides: settings.with_multicast(None),
                 ..Listener::default()
             },
         }

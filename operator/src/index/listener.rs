@@ -68,7 +68,7 @@ impl Listener {
 
     /// The policy about tokens: the Service's, or else its gateway's.
     pub fn tokens(&self, spec: &EdgeGatewaySpec) -> TokenPolicy {
-        self.overrides.tokens.unwrap_or(spec.tokens.policy)
+        self.overrides.tokens().unwrap_or(spec.tokens.policy)
     }
 
     /// True if tokens are given out at the TCP port of the same number.

@@ -9,11 +9,9 @@ use super::exposure::ExposureType;
 use super::gateway_parameters::GatewayParametersSpec;
 use super::limits::{EndpointsFrom, Limits};
 use super::lowering::Lowered;
-use super::packrat_policy::PolicySettings;
+use super::route::{edit, settings};
 use super::tcp::TcpPolicy;
 use super::terminate::TerminatePolicy;
-use crate::overrides::Overrides;
-use crate::size::parse_size;
 
 impl GatewayParametersSpec {
     /// The parameters, as far as the parameters of a GatewayClass let a Gateway have them, and a
@@ -23,16 +21,21 @@ impl GatewayParametersSpec {
     /// A sentence about a value that the schema would not have let in.
     pub fn within(mut self, class: &Self) -> Result<(Self, Vec<String>), String> {
         let ceiling = class.clone().edge_gateway("");
-        let settings: PolicySettings = serde_json::to_value(&self)
-            .and_then(serde_json::from_value)
-            .map_err(|error| format!("GatewayParameters cannot be read: {error}"))?;
-        let settings = settings.overrides().map_err(|error| format!("spec.{error}"))?;
-        let (settings, above) = settings.lowered(&ceiling);
+        let spec = serde_json::to_value(&self).unwrap_or_default();
+        let (settings, problems) = settings(&spec);
+        if let Some(problem) = problems.first() {
+            return Err(format!("spec.{problem}"));
+        }
+        let (_, above) = settings.lowered(&ceiling);
         let mut told: Vec<String> = above.iter().map(Lowered::told).collect();
-        self.take(settings, class);
-        let (limits, above) = self.limits.overrides().lowered(&ceiling);
+        edit(&mut self, above.iter().map(|lowered| (lowered.knob.edge_gateway, lowered.value())))?;
+        if above.iter().any(|lowered| lowered.knob.annotation == "tokens") {
+            // With the certificate that its policy needs.
+            self.tokens = class.tokens.clone();
+        }
+        let (_, above) = self.limits.settings().lowered(&ceiling);
         told.extend(above.iter().map(|lowered| format!("limits: {}", lowered.told())));
-        self.limits.take(limits);
+        edit(&mut self.limits, above.iter().filter_map(Lowered::limit))?;
         self.limits.metadata.clone_from(&class.limits.metadata);
         self.lower_tokens(class, &mut told);
         self.lower_destinations(class, &mut told);
@@ -142,65 +145,9 @@ impl GatewayParametersSpec {
         }
         told
     }
-
-    fn take(&mut self, settings: Overrides, class: &Self) {
-        // A new setting also has to be taken here.
-        let Overrides {
-            assist,
-            cache_bytes_per_session,
-            cache_bytes_total,
-            repair_budget_percent,
-            sparse_copies,
-            residual_loss_per_million,
-            idle_timeout_seconds,
-            maximum_sessions,
-            sessions_per_source,
-            handshakes_per_second_per_source,
-            tokens,
-            affinity: _,
-            holdout_percent: _,
-            sender: _,
-            multicast: _,
-        } = settings;
-        set(&mut self.assist, assist);
-        set_size(&mut self.cache.bytes_per_session, cache_bytes_per_session);
-        set_size(&mut self.cache.bytes_total, cache_bytes_total);
-        set(&mut self.repair.budget_percent, number(repair_budget_percent));
-        set(&mut self.repair.sparse_copies, sparse_copies);
-        set(&mut self.last_mile.residual_loss_per_million, number(residual_loss_per_million));
-        set(&mut self.sessions.idle_timeout_seconds, number(idle_timeout_seconds));
-        set(&mut self.sessions.maximum, number(maximum_sessions));
-        set(&mut self.sessions.per_source, number(sessions_per_source));
-        set(
-            &mut self.sessions.handshakes_per_second_per_source,
-            number(handshakes_per_second_per_source),
-        );
-        if tokens.is_some_and(|policy| policy != self.tokens.policy) {
-            // With the certificate that its policy needs.
-            self.tokens = class.tokens.clone();
-        }
-    }
 }
 
 impl Limits {
-    /// The most that Services may ask for, where these limits say so.
-    fn overrides(&self) -> Overrides {
-        let size = |limit: &Option<String>| limit.as_ref().and_then(|text| parse_size(text).ok());
-        Overrides {
-            cache_bytes_per_session: size(&self.cache_bytes_per_session),
-            cache_bytes_total: size(&self.cache_bytes_total),
-            repair_budget_percent: number(self.repair_budget_percent),
-            sparse_copies: self.sparse_copies.then_some(true),
-            residual_loss_per_million: number(self.residual_loss_per_million),
-            idle_timeout_seconds: number(self.idle_timeout_seconds),
-            maximum_sessions: number(self.maximum_sessions),
-            sessions_per_source: number(self.sessions_per_source),
-            handshakes_per_second_per_source: number(self.handshakes_per_second_per_source),
-            tokens: self.weaker_tokens.then_some(TokenPolicy::Off),
-            ..Overrides::default()
-        }
-    }
-
     /// Keeps what a Gateway may have of labels or annotations, unless its class has others of these names.
     fn take_metadata(
         &self,
@@ -222,46 +169,4 @@ impl Limits {
         });
         told
     }
-
-    fn take(&mut self, most: Overrides) {
-        // A new limit also has to be taken here.
-        *self = Self {
-            cache_bytes_per_session: most.cache_bytes_per_session.map(size_text),
-            cache_bytes_total: most.cache_bytes_total.map(size_text),
-            repair_budget_percent: number(most.repair_budget_percent),
-            residual_loss_per_million: number(most.residual_loss_per_million),
-            idle_timeout_seconds: number(most.idle_timeout_seconds),
-            maximum_sessions: number(most.maximum_sessions),
-            sessions_per_source: number(most.sessions_per_source),
-            handshakes_per_second_per_source: number(most.handshakes_per_second_per_source),
-            sparse_copies: most.sparse_copies == Some(true),
-            weaker_tokens: most.tokens == Some(TokenPolicy::Off),
-            metadata: std::mem::take(&mut self.metadata),
-        };
-    }
-}
-
-fn set<T>(field: &mut T, value: Option<T>) {
-    if let Some(value) = value {
-        *field = value;
-    }
-}
-
-/// Sets a size, unless it is the same in another notation.
-fn set_size(field: &mut String, bytes: Option<u64>) {
-    if let Some(bytes) = bytes.filter(|bytes| parse_size(field).ok() != Some(*bytes)) {
-        *field = size_text(bytes);
-    }
-}
-
-/// A size with the largest unit that leaves it whole: the schema takes no more than 15 digits.
-fn size_text(bytes: u64) -> String {
-    let units = [(1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")];
-    let unit = units.into_iter().find(|(unit, _)| bytes.is_multiple_of(*unit));
-    unit.map_or_else(|| bytes.to_string(), |(unit, name)| format!("{}{name}", bytes / unit))
-}
-
-/// A number that the schema has bounded.
-fn number<T, U: TryFrom<T>>(value: Option<T>) -> Option<U> {
-    value.and_then(|value| U::try_from(value).ok())
 }

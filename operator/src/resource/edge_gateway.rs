@@ -69,8 +69,6 @@ pub struct EdgeGatewaySpec {
     pub cache: Cache,
     /// Limits of the cost of repairs.
     pub repair: Repair,
-    /// Expectations of the last mile.
-    pub last_mile: LastMile,
     /// Limits of sessions. A session is one client address and port.
     pub sessions: Sessions,
     /// Congestion control of the servers. BBR (BBRv2, BBRv3): up to 3 % of losses on the last mile
@@ -116,13 +114,12 @@ impl Default for EdgeGatewaySpec {
     fn default() -> Self {
         Self {
             class: DEFAULT_CLASS.to_owned(),
-            assist: default::assist(),
+            assist: true,
             exposure: Exposure::default(),
             workload: Workload::default(),
             envoy: Envoy::default(),
             cache: Cache::default(),
             repair: Repair::default(),
-            last_mile: LastMile::default(),
             sessions: Sessions::default(),
             sender: SenderKind::Any,
             tokens: Tokens::default(),
@@ -249,22 +246,6 @@ impl Default for Repair {
     }
 }
 
-/// Expectations of the last mile.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
-#[serde(rename_all = "camelCase", default)]
-pub struct LastMile {
-    /// Repaired datagrams, of a million, that may still be missing when they are needed. Lower
-    /// targets send more copies of a repair on bad last miles. 1 to 500000. Default: 10.
-    #[schemars(range(min = 1, max = 500_000))]
-    pub residual_loss_per_million: i32,
-}
-
-impl Default for LastMile {
-    fn default() -> Self {
-        Self { residual_loss_per_million: default::RESIDUAL_LOSS_PER_MILLION as i32 }
-    }
-}
-
 /// Limits of sessions.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
@@ -279,10 +260,6 @@ pub struct Sessions {
     /// Assisted sessions of one client address (IPv6: one /64) at the same time. Default: 4096.
     #[schemars(range(min = 1, max = 10_000_000))]
     pub per_source: i32,
-    /// Assisted sessions that one client address (IPv6: one /64) may begin per second. Default:
-    /// 100.
-    #[schemars(range(min = 1, max = 10_000_000))]
-    pub handshakes_per_second_per_source: i32,
     /// The part of a client's address that determines its server. ClientAddress: the address
     /// without the port (IPv6: its /64), so that a client whose port changes finds its server
     /// through every gateway; all clients of one address have one server. ClientPort: address and
@@ -302,10 +279,9 @@ pub struct Sessions {
 impl Default for Sessions {
     fn default() -> Self {
         Self {
-            maximum: default::maximum_sessions() as i32,
-            idle_timeout_seconds: default::idle_timeout_seconds() as i32,
-            per_source: default::sessions_per_source() as i32,
-            handshakes_per_second_per_source: default::handshakes_per_second_per_source() as i32,
+            maximum: default::MAXIMUM_SESSIONS as i32,
+            idle_timeout_seconds: default::IDLE_TIMEOUT_SECONDS as i32,
+            per_source: default::SESSIONS_PER_SOURCE as i32,
             affinity: Affinity::Address,
             holdout_percent: 0,
         }

@@ -7,7 +7,7 @@ use schemars::transform::RecursiveTransform;
 use serde::{Deserialize, Serialize};
 
 use super::edge_gateway::{
-    Cache, Drain, EdgeGatewaySpec, Envoy, LastMile, MulticastStreams, NamespacesFrom, Repair,
+    Cache, Drain, EdgeGatewaySpec, Envoy, MulticastStreams, NamespacesFrom, Repair,
     RouteNamespaces, SenderKindName, Sessions, Telemetry, Tokens, spec_rules,
 };
 use super::exposure::Exposure;
@@ -47,8 +47,6 @@ pub struct GatewayParametersSpec {
     pub cache: Cache,
     /// Limits of the cost of repairs.
     pub repair: Repair,
-    /// Expectations of the last mile.
-    pub last_mile: LastMile,
     /// Limits of sessions. A session is one client address and port.
     pub sessions: Sessions,
     /// Congestion control of the servers: Any, LossBased, BBR or BBR1. Default: Any.
@@ -91,7 +89,6 @@ impl Default for GatewayParametersSpec {
             envoy: edge.envoy,
             cache: edge.cache,
             repair: edge.repair,
-            last_mile: edge.last_mile,
             sessions: edge.sessions,
             sender: edge.sender,
             tokens: edge.tokens,
@@ -118,7 +115,6 @@ impl GatewayParametersSpec {
             envoy: self.envoy,
             cache: self.cache,
             repair: self.repair,
-            last_mile: self.last_mile,
             sessions: self.sessions,
             sender: self.sender,
             tokens: self.tokens,

@@ -27,11 +27,6 @@ pub struct Limits {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 1000))]
     pub repair_budget_percent: Option<i32>,
-    /// Least residual loss per million: lower targets cost more copies. Default:
-    /// spec.lastMile.residualLossPerMillion.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 500_000))]
-    pub residual_loss_per_million: Option<i32>,
     /// Longest time in seconds without a datagram after which a session ends. Default:
     /// spec.sessions.idleTimeoutSeconds.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -45,11 +40,6 @@ pub struct Limits {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10_000_000))]
     pub sessions_per_source: Option<i32>,
-    /// Most assisted sessions that one client address may begin per second. Default:
-    /// spec.sessions.handshakesPerSecondPerSource.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 10_000_000))]
-    pub handshakes_per_second_per_source: Option<i32>,
     /// True if Services may ask for copies of sparse flows although spec.repair.sparseCopies is
     /// false: up to twice the traffic of such flows, which no budget of repairs bounds. Default: false.
     pub sparse_copies: bool,

@@ -4,13 +4,14 @@ use std::borrow::Cow;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
-use packrat_api::knobs::{self, ClusterKnob, ClusterValues};
+use packrat_api::knobs::{self, ClusterValues};
 use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::parent_reference::ParentReference;
+use super::route::settings;
 use super::schema::{conditions, join_lines};
 use crate::overrides::Overrides;
 
@@ -85,44 +86,10 @@ impl PolicySettings {
     /// # Errors
     /// A sentence about the first one that is not understood.
     pub fn overrides(&self) -> Result<Overrides, String> {
-        let mut overrides = Overrides::default();
-        let all = Value::Object(self.0.clone());
-        for (_, knob) in knobs::in_cluster() {
-            let path = knob.edge_gateway;
-            let found = path.split('.').try_fold(&all, |inner, name| inner.get(name));
-            let Some(found) = found.filter(|found| !found.is_null()) else { continue };
-            let text = text_of(knob, found).ok_or_else(|| {
-                format!("{path}: {found} is not understood; write {}", knob.values)
-            })?;
-            overrides.read(knob, &text).map_err(|remedy| format!("{path}: {remedy}"))?;
-        }
-        Ok(overrides)
+        let (overrides, problems) = settings(&Value::Object(self.0.clone()));
+        problems.into_iter().next().map_or(Ok(overrides), Err)
     }
 }
-
-/// A value of an EdgeGateway as an annotation has it.
-fn text_of(knob: &ClusterKnob, value: &Value) -> Option<Cow<'static, str>> {
-    let word = |words: &[(&str, &'static str)]| {
-        let found = words.iter().find(|(word, _)| value == *word);
-        found.map(|(_, text)| Cow::Borrowed(*text))
-    };
-    match knob.values {
-        ClusterValues::Bytes => value.as_str().map(|text| text.to_owned().into()),
-        ClusterValues::Numbers { .. } => value.as_u64().map(|number| number.to_string().into()),
-        ClusterValues::Switch => value.as_bool().map(|on| if on { "on" } else { "off" }.into()),
-        ClusterValues::Senders => word(&SENDER_WORDS),
-        ClusterValues::Affinities => word(&AFFINITY_WORDS),
-        ClusterValues::TokenPolicies => word(&TOKEN_POLICIES),
-    }
-}
-
-/// Words of EdgeGateways for senders, and the words of annotations for the same settings.
-const SENDER_WORDS: [(&str, &str); 4] =
-    [("Any", "any"), ("LossBased", "loss-based"), ("BBR", "bbr"), ("BBR1", "bbr1")];
-/// Words of EdgeGateways for affinities, and the words of annotations for the same settings.
-const AFFINITY_WORDS: [(&str, &str); 2] = [("ClientAddress", "address"), ("ClientPort", "port")];
-const TOKEN_POLICIES: [(&str, &str); 3] =
-    [("Off", "off"), ("Optional", "optional"), ("Required", "required")];
 
 impl JsonSchema for PolicySettings {
     fn schema_name() -> Cow<'static, str> {
@@ -157,10 +124,6 @@ impl JsonSchema for PolicySettings {
 }
 
 fn value_schema(values: ClusterValues) -> Value {
-    let words = |words: &[(&str, &str)]| {
-        let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-        json!({ "type": "string", "enum": words })
-    };
     match values {
         ClusterValues::Bytes => {
             json!({ "type": "string", "maxLength": 20, "pattern": "^[1-9][0-9]{0,14}(Ki|Mi|Gi)?$" })
@@ -169,9 +132,10 @@ fn value_schema(values: ClusterValues) -> Value {
             json!({ "type": "integer", "format": "int32", "minimum": least, "maximum": most })
         }
         ClusterValues::Switch => json!({ "type": "boolean" }),
-        ClusterValues::Senders => words(&SENDER_WORDS),
-        ClusterValues::Affinities => words(&AFFINITY_WORDS),
-        ClusterValues::TokenPolicies => words(&TOKEN_POLICIES),
+        ClusterValues::Words(words) => {
+            let words: Vec<&str> = words.all.iter().map(|(_, word)| *word).collect();
+            json!({ "type": "string", "enum": words })
+        }
     }
 }
 

@@ -46,7 +46,7 @@ fn made(change: impl FnOnce(&mut GatewayModel)) -> BTreeMap<Kind, Value> {
 fn a_gateway_has_ports_for_the_sessions_that_it_has_by_default() {
     // What the data plane leaves to everything else.
     const LEFT: u64 = 512;
-    let configured = packrat_api::route::default::maximum_sessions();
+    let configured = packrat_api::route::default::MAXIMUM_SESSIONS;
     let ports = |change: fn(&mut GatewayModel)| {
         let objects = made(change);
         let pod = &objects[&Kind::Deployment]["spec"]["template"]["spec"];

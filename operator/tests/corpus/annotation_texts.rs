@@ -38,7 +38,7 @@ pub(crate) fn annotations(data: &[u8]) {
         check(carrier, &pair.0, &pair.1, &alone);
         problems.extend(alone.problems);
         let multicast = overrides.multicast.or(alone.overrides.multicast);
-        overrides = Overrides { multicast, ..alone.overrides.or(overrides) };
+        overrides = alone.overrides.or(overrides).with_multicast(multicast);
     }
     assert_eq!(together.problems, problems, "one annotation says something about another");
     assert_eq!(together.overrides, overrides);
@@ -162,8 +162,9 @@ fn check_setting(setting: &str, value: &str, alone: &Annotations) {
         assert_eq!(alone.overrides, Overrides::default());
         return;
     };
-    let expected = documented(knob.values, value);
-    assert_eq!(values(&alone.overrides).get(setting), expected.as_ref(), "{setting}: {value:?}");
+    let expected = documented(setting, knob.values, value);
+    let set = alone.overrides.get(setting).map(|setting| setting.to_string());
+    assert_eq!(set, expected, "{setting}: {value:?}");
     assert_eq!(reason.is_some(), expected.is_none(), "{setting}: {value:?}");
     if let Some(mut expected) = expected {
         // Sizes have 15 digits at most, so that this one was written with a unit.
@@ -180,7 +181,7 @@ fn check_setting(setting: &str, value: &str, alone: &Annotations) {
 }
 
 /// A value as its documentation has it: bytes or a number as digits, a policy by its name.
-fn documented(values: ClusterValues, value: &str) -> Option<String> {
+fn documented(setting: &str, values: ClusterValues, value: &str) -> Option<String> {
     let number = |digits: &str| {
         let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
         is_number.then(|| digits.parse::<u128>().ok()).flatten()
@@ -197,61 +198,18 @@ fn documented(values: ClusterValues, value: &str) -> Option<String> {
         ClusterValues::Numbers { least, most } => {
             number(value).filter(|number| (u128::from(least)..=u128::from(most)).contains(number))
         }
-        ClusterValues::TokenPolicies => {
-            return ["off", "optional", "required"].contains(&value).then(|| value.to_owned());
-        }
-        ClusterValues::Senders => {
-            return ["any", "loss-based", "bbr", "bbr1"].contains(&value).then(|| value.to_owned());
-        }
-        ClusterValues::Affinities => {
-            return ["address", "port"].contains(&value).then(|| value.to_owned());
+        ClusterValues::Words(_) => {
+            let words: &[&str] = match setting {
+                "tokens" => &["off", "optional", "required"],
+                "sender" => &["any", "loss-based", "bbr", "bbr1"],
+                "affinity" => &["address", "port"],
+                other => panic!("{other} has no words"),
+            };
+            return words.contains(&value).then(|| value.to_owned());
         }
         ClusterValues::Switch => {
             return ["on", "off"].contains(&value).then(|| value.to_owned());
         }
     };
     number.map(|number| number.to_string())
-}
-
-/// The settings that have a value.
-fn values(overrides: &Overrides) -> BTreeMap<&'static str, String> {
-    let Overrides {
-        assist,
-        cache_bytes_per_session,
-        cache_bytes_total,
-        repair_budget_percent,
-        sparse_copies,
-        residual_loss_per_million,
-        idle_timeout_seconds,
-        maximum_sessions,
-        sessions_per_source,
-        handshakes_per_second_per_source,
-        affinity,
-        holdout_percent,
-        sender,
-        tokens,
-        multicast: _,
-    } = overrides;
-    let wide = |value: &Option<u64>| value.map(|value| value.to_string());
-    let narrow = |value: &Option<u32>| value.map(|value| value.to_string());
-    let switch = |on| if on { "on" } else { "off" }.to_owned();
-    [
-        ("assist", assist.map(switch)),
-        ("cache-bytes-per-session", wide(cache_bytes_per_session)),
-        ("cache-bytes-total", wide(cache_bytes_total)),
-        ("repair-budget-percent", narrow(repair_budget_percent)),
-        ("sparse-copies", sparse_copies.map(switch)),
-        ("residual-loss-per-million", narrow(residual_loss_per_million)),
-        ("idle-timeout-seconds", wide(idle_timeout_seconds)),
-        ("maximum-sessions", wide(maximum_sessions)),
-        ("sessions-per-source", narrow(sessions_per_source)),
-        ("handshakes-per-second-per-source", narrow(handshakes_per_second_per_source)),
-        ("affinity", affinity.map(|affinity| affinity.to_string())),
-        ("holdout-percent", narrow(holdout_percent)),
-        ("sender", sender.map(|kind| kind.to_string())),
-        ("tokens", tokens.map(|policy| policy.to_string())),
-    ]
-    .into_iter()
-    .filter_map(|(name, value)| Some((name, value?)))
-    .collect()
 }

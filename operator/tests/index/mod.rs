@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::core::DynamicObject;
+use packrat_api::knobs::Setting;
 use packrat_operator::gateway_api::objects::Read as _;
 use packrat_operator::gateway_api::{
     Gateway, GatewayClass, Parameters, PolicyModel, ReferenceGrant, UdpRoute,
@@ -24,12 +25,18 @@ use packrat_operator::model::{
     service_addresses,
 };
 use packrat_operator::object_key::ObjectKey;
+use packrat_operator::overrides::Overrides;
 use packrat_operator::policy::Policy;
 use packrat_operator::problem::Reason;
 use packrat_operator::resource::EdgeGateway;
 use packrat_operator::status::service_condition;
 use proptest::prelude::*;
 use serde_json::{Value, json};
+
+/// A number among the settings of a route.
+fn number(settings: &Overrides, name: &str) -> Option<u64> {
+    settings.get(name).map(Setting::number)
+}
 
 fn key(namespace: &str, name: &str) -> ObjectKey {
     ObjectKey::new(namespace, name)
@@ -284,9 +291,9 @@ fn a_namespace_speaks_for_its_services_and_each_may_disagree() {
     .resolve();
     let listeners = &resolution.gateways[&key("app", "edge")].listeners;
     assert_eq!(listeners.keys().copied().collect::<Vec<_>>(), [443]);
-    assert_eq!(listeners[&443].overrides.repair_budget_percent, Some(10));
+    assert_eq!(number(&listeners[&443].overrides, "repair-budget-percent"), Some(10));
     assert!(
-        listeners[&443].overrides.tokens.is_some(),
+        listeners[&443].overrides.tokens().is_some(),
         "what the Service leaves open is the Namespace's"
     );
     assert!(

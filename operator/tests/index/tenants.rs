@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
+use packrat_api::knobs::Setting;
 use packrat_operator::index::{Index, Lingering, Resolution};
 use packrat_operator::model::PodModel;
 use packrat_operator::problem::Reason;
 use packrat_operator::status::service_condition;
 use serde_json::{Value, json};
 
-use super::{edge, endpoints, forget, gateway, index, key, service, slice, take, with_web};
+use super::{edge, endpoints, forget, gateway, index, key, number, service, slice, take, with_web};
 
 /// The status of an EdgeGateway in which these Services have these ports.
 fn served(mut gateway: Value, listeners: &[(u16, &str, Option<u16>)]) -> Value {
@@ -266,11 +267,9 @@ fn services_have_what_their_edge_gateway_allows_and_no_more() {
         ("config.cache-bytes-per-session", "2Gi"),
         ("config.cache-bytes-total", "1000000Gi"),
         ("config.repair-budget-percent", "1000"),
-        ("config.residual-loss-per-million", "1"),
         ("config.idle-timeout-seconds", "86400"),
         ("config.maximum-sessions", "10000000"),
         ("config.sessions-per-source", "10000000"),
-        ("config.handshakes-per-second-per-source", "10000000"),
         ("config.sparse-copies", "on"),
         ("config.tokens", "off"),
     ];
@@ -285,7 +284,7 @@ fn services_have_what_their_edge_gateway_allows_and_no_more() {
     let (lowered, above) = overrides(required.clone(), &greedy);
     assert_eq!(above.len(), greedy.len(), "{above:?}");
     assert_eq!(
-        above[2],
+        above[1],
         "packrat.dev/config.cache-bytes-total: 1073741824000000 is not what EdgeGateway app/default allows; 268435456 is used"
     );
     let mut route = packrat_api::route::RouteConfig::unchecked("web", []);
@@ -300,38 +299,41 @@ fn services_have_what_their_edge_gateway_allows_and_no_more() {
         ("config.cache-bytes-per-session", "1Ki"),
         ("config.cache-bytes-total", "1Mi"),
         ("config.repair-budget-percent", "0"),
-        ("config.residual-loss-per-million", "1000"),
         ("config.idle-timeout-seconds", "1"),
         ("config.maximum-sessions", "1"),
         ("config.sessions-per-source", "1"),
-        ("config.handshakes-per-second-per-source", "1"),
         ("config.sparse-copies", "off"),
         ("config.tokens", "required"),
     ];
     let (kept, above) = overrides(json!({}), &modest);
     assert!(above.is_empty(), "{above:?}");
-    assert_eq!((kept.cache_bytes_per_session, kept.maximum_sessions), (Some(1024), Some(1)));
-    assert!(kept.tokens.is_some());
+    assert_eq!(
+        (number(&kept, "cache-bytes-per-session"), number(&kept, "maximum-sessions")),
+        (Some(1024), Some(1))
+    );
+    assert!(kept.tokens().is_some());
 
     // The EdgeGateway may allow more than it has itself.
     let mut generous = required;
     generous["limits"] = json!({
         "cacheBytesPerSession": "4Gi", "cacheBytesTotal": "1000000Gi", "repairBudgetPercent": 1000,
-        "residualLossPerMillion": 1, "idleTimeoutSeconds": 86400, "maximumSessions": 10000000,
-        "sessionsPerSource": 10000000, "handshakesPerSecondPerSource": 10000000,
-        "sparseCopies": true, "weakerTokens": true,
+        "idleTimeoutSeconds": 86400, "maximumSessions": 10000000,
+        "sessionsPerSource": 10000000, "sparseCopies": true, "weakerTokens": true,
     });
     let (kept, above) = overrides(generous, &greedy);
     assert!(above.is_empty(), "{above:?}");
-    assert_eq!((kept.repair_budget_percent, kept.sparse_copies), (Some(1000), Some(true)));
+    assert_eq!(
+        (number(&kept, "repair-budget-percent"), kept.get("sparse-copies")),
+        (Some(1000), Some(Setting::Switch(true)))
+    );
     // What it has itself is not more than it allows.
     let copying = json!({ "repair": { "sparseCopies": true } });
     let (kept, above) = overrides(copying, &[("config.sparse-copies", "on")]);
-    assert_eq!((kept.sparse_copies, above.len()), (Some(true), 0));
+    assert_eq!((kept.get("sparse-copies"), above.len()), (Some(Setting::Switch(true)), 0));
     // A cache per session above the total would raise the total.
     let limits = json!({ "limits": { "cacheBytesPerSession": "4Gi" } });
     let (kept, above) = overrides(limits, &[("config.cache-bytes-per-session", "2Gi")]);
-    assert_eq!((kept.cache_bytes_per_session, above.len()), (Some(256 << 20), 1));
+    assert_eq!((number(&kept, "cache-bytes-per-session"), above.len()), (Some(256 << 20), 1));
 }
 
 /// The off switch leaves the route, and with it the port and its connections, in place.

@@ -96,10 +96,6 @@ fn nonsense_is_refused_with_what_to_write_instead() {
             "spec.cache.bytesTotal must be at least spec.cache.bytesPerSession",
         ),
         (json!({ "repair": { "budgetPercent": 1001 } }), "should be less than or equal to 1000"),
-        (
-            json!({ "lastMile": { "residualLossPerMillion": 0 } }),
-            "should be greater than or equal to 1",
-        ),
         (json!({ "sessions": { "maximum": 0 } }), "should be greater than or equal to 1"),
         (
             json!({ "tokens": { "policy": "Required" } }),

@@ -21,7 +21,7 @@ words! {
     Affinity,
     /// The error of a text that is no affinity.
     UnknownAffinity "write address or port",
-    [Address "address", Port "port"]
+    [Address "address" "ClientAddress", Port "port" "ClientPort"]
 }
 
 #[cfg(test)]

@@ -5,6 +5,13 @@
 //! [`crate::token_endpoint`], the schema of EdgeGateways and the annotations against them.
 
 use std::fmt;
+use std::str::FromStr;
+
+use crate::affinity::Affinity;
+use crate::route::{RouteConfig, share_of_percent};
+use crate::sender::SenderKind;
+use crate::token::TokenPolicy;
+pub use crate::words::Words;
 
 /// A setting of a route or of a token endpoint.
 #[derive(Debug, Clone, Copy)]
@@ -30,6 +37,65 @@ pub struct ClusterKnob {
     pub annotation: &'static str,
     /// Values in both.
     pub values: ClusterValues,
+    /// The most that a route may have.
+    pub limit: Limit,
+    /// Puts a value into the configuration of a route.
+    pub apply: fn(&mut RouteConfig, Setting),
+}
+
+/// The most that a route may have of a setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// Any value.
+    Free,
+    /// The value of its EdgeGateway.
+    Own,
+    /// The value of this field below `spec.limits` of its EdgeGateway; `true`: any value; missing
+    /// or `false`: the value of the EdgeGateway.
+    Field(&'static str),
+}
+
+/// A value of a setting in Kubernetes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Setting {
+    /// Bytes, or a whole number.
+    Number(u64),
+    /// On or off.
+    Switch(bool),
+    /// A word as annotations write it.
+    Word(&'static str),
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(formatter),
+            Self::Switch(on) => formatter.write_str(if *on { "on" } else { "off" }),
+            Self::Word(word) => formatter.write_str(word),
+        }
+    }
+}
+
+impl Setting {
+    /// The number; 0 for other values.
+    pub const fn number(self) -> u64 {
+        if let Self::Number(number) = self { number } else { 0 }
+    }
+
+    /// The number, as far as 32 bits hold it; 0 for other values.
+    pub fn small(self) -> u32 {
+        u32::try_from(self.number()).unwrap_or(u32::MAX)
+    }
+
+    /// True for a switch that is on.
+    pub const fn is_on(self) -> bool {
+        matches!(self, Self::Switch(true))
+    }
+
+    /// The value that a word stands for; the default for other values.
+    pub fn word<T: FromStr + Default>(self) -> T {
+        if let Self::Word(word) = self { word.parse().unwrap_or_default() } else { T::default() }
+    }
 }
 
 /// Values of a setting in Kubernetes.
@@ -44,14 +110,33 @@ pub enum ClusterValues {
         /// The most.
         most: u32,
     },
-    /// Policies about tokens.
-    TokenPolicies,
     /// A switch: on or off.
     Switch,
-    /// Kinds of senders.
-    Senders,
-    /// Affinities of clients to servers.
-    Affinities,
+    /// Words.
+    Words(Words),
+}
+
+impl ClusterValues {
+    /// The amount that a value asks of the gateway, to compare it with a limit: of words the first asks most.
+    pub fn amount(self, setting: Setting) -> u64 {
+        match (self, setting) {
+            (_, Setting::Number(number)) => number,
+            (_, Setting::Switch(on)) => on.into(),
+            (Self::Words(words), Setting::Word(word)) => {
+                words.all.iter().rev().position(|(name, _)| *name == word).unwrap_or(0) as u64
+            }
+            (_, Setting::Word(_)) => 0,
+        }
+    }
+
+    /// The value of a switch or of words that asks most of the gateway; `None` for numbers.
+    pub fn most(self) -> Option<Setting> {
+        match self {
+            Self::Switch => Some(Setting::Switch(true)),
+            Self::Words(words) => words.all.first().map(|(word, _)| Setting::Word(word)),
+            Self::Bytes | Self::Numbers { .. } => None,
+        }
+    }
 }
 
 impl fmt::Display for ClusterValues {
@@ -59,15 +144,14 @@ impl fmt::Display for ClusterValues {
         match self {
             Self::Bytes => formatter.write_str("`512Ki`, `1Mi`, `2Gi`"),
             Self::Numbers { least, most } => write!(formatter, "{least} to {most}"),
-            Self::TokenPolicies => formatter.write_str(
-                "`off`, `optional`, `required`; in an EdgeGateway `Off`, `Optional`, `Required`",
-            ),
-            Self::Senders => formatter.write_str(
-                "`any`, `loss-based`, `bbr`, `bbr1`; in an EdgeGateway `Any`, `LossBased`, `BBR`, `BBR1`",
-            ),
-            Self::Affinities => formatter
-                .write_str("`address`, `port`; in an EdgeGateway `ClientAddress`, `ClientPort`"),
             Self::Switch => formatter.write_str("`on`, `off`; in an EdgeGateway `true`, `false`"),
+            Self::Words(words) => {
+                let (annotation, edge_gateway): (Vec<_>, Vec<_>) =
+                    words.all.iter().copied().unzip();
+                let (annotation, edge_gateway) =
+                    (annotation.join("`, `"), edge_gateway.join("`, `"));
+                write!(formatter, "`{annotation}`; in an EdgeGateway `{edge_gateway}`")
+            }
         }
     }
 }
@@ -86,8 +170,18 @@ impl Knob {
         edge_gateway: &'static str,
         annotation: &'static str,
         values: ClusterValues,
+        apply: fn(&mut RouteConfig, Setting),
     ) -> Self {
-        Self { cluster: Some(ClusterKnob { edge_gateway, annotation, values }), ..self }
+        let limit = Limit::Free;
+        let cluster = ClusterKnob { edge_gateway, annotation, values, limit, apply };
+        Self { cluster: Some(cluster), ..self }
+    }
+
+    const fn limited(self, limit: Limit) -> Self {
+        match self.cluster {
+            Some(cluster) => Self { cluster: Some(ClusterKnob { limit, ..cluster }), ..self },
+            None => self,
+        }
     }
 }
 
@@ -130,7 +224,12 @@ pub const ROUTE_KNOBS: [Knob; 41] = [
         "a client's server follows from its address without the port (IPv6: its /64), the same at every gateway, or from address and port: if the port changes, the client keeps its server at the same gateway only. An assisted client whose address changes keeps its server with both, also at another gateway with the same static key",
     )
     .with_default("\"address\"")
-    .in_cluster("sessions.affinity", "affinity", ClusterValues::Affinities),
+    .in_cluster(
+        "sessions.affinity",
+        "affinity",
+        ClusterValues::Words(Affinity::WORDS),
+        |route, value| route.affinity = value.word(),
+    ),
     Knob::new(
         "quic_lb",
         "list of objects",
@@ -150,7 +249,10 @@ pub const ROUTE_KNOBS: [Knob; 41] = [
         "clients may ask for assistance; `false`: control datagrams are dropped, all others forwarded",
     )
     .with_default("true")
-    .in_cluster("assist", "assist", ClusterValues::Switch),
+    .in_cluster("assist", "assist", ClusterValues::Switch, |route, value| {
+        route.assist = value.is_on();
+    })
+    .limited(Limit::Own),
     Knob::new(
         "new_clients",
         "`true`, `false`",
@@ -159,21 +261,33 @@ pub const ROUTE_KNOBS: [Knob; 41] = [
     .with_default("true"),
     Knob::new("cache_bytes_per_session", "from 1", "bytes that one session may keep for repair")
         .with_default("1048576")
-        .in_cluster("cache.bytesPerSession", "cache-bytes-per-session", ClusterValues::Bytes),
+        .in_cluster(
+            "cache.bytesPerSession",
+            "cache-bytes-per-session",
+            ClusterValues::Bytes,
+            |route, value| route.cache_bytes_per_session = value.number(),
+        )
+        .limited(Limit::Field("cacheBytesPerSession")),
     Knob::new(
         "cache_bytes_total",
         "from `cache_bytes_per_session`",
         "bytes that all sessions may keep for repair",
     )
     .with_default("268435456")
-    .in_cluster("cache.bytesTotal", "cache-bytes-total", ClusterValues::Bytes),
+    .in_cluster("cache.bytesTotal", "cache-bytes-total", ClusterValues::Bytes, |route, value| {
+        route.cache_bytes_total = value.number();
+    })
+    .limited(Limit::Field("cacheBytesTotal")),
     Knob::new(
         "repair_budget",
         "0 to 10",
         "repairs as a share of the forwarded bytes; up to twice that if the measured loss needs it",
     )
     .with_default("0.25")
-    .in_cluster("repair.budgetPercent", "repair-budget-percent", numbers(0, 1000)),
+    .in_cluster("repair.budgetPercent", "repair-budget-percent", numbers(0, 1000), |route, value| {
+        route.repair_budget = share_of_percent(value.small());
+    })
+    .limited(Limit::Field("repairBudgetPercent")),
     Knob::new(
         "early_copies",
         "0 to 1",
@@ -186,46 +300,58 @@ pub const ROUTE_KNOBS: [Knob; 41] = [
         "clients without a session get datagrams twice, 5 ms apart: of sparse flows (up to 128 kbit/s: audio, games), of a handshake's beginning, and the last one before a pause, five times a second. A loss of *p* becomes *p*² without an SDK. The transport must drop duplicates, as QUIC, WebRTC and WireGuard do. An address that has proved nothing gets at most three times the bytes that came from it",
     )
     .with_default("false")
-    .in_cluster("repair.sparseCopies", "sparse-copies", ClusterValues::Switch),
+    .in_cluster("repair.sparseCopies", "sparse-copies", ClusterValues::Switch, |route, value| {
+        route.sparse_copies = value.is_on();
+    })
+    .limited(Limit::Field("sparseCopies")),
     Knob::new(
         "residual_loss_target",
         "above 0, below 1",
         "accepted probability that a repaired datagram is missing when it is needed",
     )
-    .with_default("0.00001")
-    .in_cluster("lastMile.residualLossPerMillion", "residual-loss-per-million", numbers(1, 500_000)),
+    .with_default("0.00001"),
     Knob::new(
         "idle_timeout_seconds",
         "1 to 86400",
         "seconds without a datagram in either direction until a session ends",
     )
     .with_default("120")
-    .in_cluster("sessions.idleTimeoutSeconds", "idle-timeout-seconds", numbers(1, 86_400)),
+    .in_cluster(
+        "sessions.idleTimeoutSeconds",
+        "idle-timeout-seconds",
+        numbers(1, 86_400),
+        |route, value| route.idle_timeout_seconds = value.number(),
+    )
+    .limited(Limit::Field("idleTimeoutSeconds")),
     Knob::new(
         "maximum_sessions",
         "from 1",
         "sessions at once; further clients' datagrams are dropped and counted",
     )
     .with_default("25000")
-    .in_cluster("sessions.maximum", "maximum-sessions", numbers(1, 10_000_000)),
+    .in_cluster("sessions.maximum", "maximum-sessions", numbers(1, 10_000_000), |route, value| {
+        route.maximum_sessions = value.number();
+    })
+    .limited(Limit::Field("maximumSessions")),
     Knob::new(
         "sessions_per_source",
         "from 1",
         "assisted sessions at once of one source (an IPv4 address, or a /64 of IPv6)",
     )
     .with_default("4096")
-    .in_cluster("sessions.perSource", "sessions-per-source", numbers(1, 10_000_000)),
+    .in_cluster(
+        "sessions.perSource",
+        "sessions-per-source",
+        numbers(1, 10_000_000),
+        |route, value| route.sessions_per_source = value.small(),
+    )
+    .limited(Limit::Field("sessionsPerSource")),
     Knob::new(
         "handshakes_per_second_per_source",
         "from 1",
         "assisted sessions that one source may begin per second, and in one burst",
     )
-    .with_default("100")
-    .in_cluster(
-        "sessions.handshakesPerSecondPerSource",
-        "handshakes-per-second-per-source",
-        numbers(1, 10_000_000),
-    ),
+    .with_default("100"),
     Knob::new(
         "handshakes_per_second_without_cookie",
         "from 0",
@@ -248,17 +374,27 @@ pub const ROUTE_KNOBS: [Knob; 41] = [
         "the servers' congestion control. `bbr` (BBRv2, BBRv3): losses up to 3 % on the last mile are left to the server; `bbr1` (BBRv1): all are. `loss-based` (CUBIC, NewReno): losses are repaired, and hidden meanwhile. `any`: the same, unless [sessions find](POLICY.md#does-the-sender-need-help) that servers tolerate losses",
     )
     .with_default("\"any\"")
-    .in_cluster("sender", "sender", ClusterValues::Senders),
+    .in_cluster("sender", "sender", ClusterValues::Words(SenderKind::WORDS), |route, value| {
+        route.sender = value.word();
+    }),
     Knob::new(
         "holdout",
         "0 to 0.5",
         "share of the clients that are refused assistance, for comparison. A hash of the address (IPv6: the /64) and a secret from the static key choose them: clients that return and clients behind one NAT are treated alike. If assisted sessions are slower, [assistance stops](RUNBOOK.md#packratassistancestopped), and is tried again later",
     )
     .with_default("0.0")
-    .in_cluster("sessions.holdoutPercent", "holdout-percent", numbers(0, 50)),
+    .in_cluster("sessions.holdoutPercent", "holdout-percent", numbers(0, 50), |route, value| {
+        route.holdout = share_of_percent(value.small());
+    }),
     Knob::new("tokens", "`\"off\"`, `\"optional\"`, `\"required\"`", "which clients need a token to be assisted")
         .with_default("\"off\"")
-        .in_cluster("tokens.policy", "tokens", ClusterValues::TokenPolicies),
+        .in_cluster(
+            "tokens.policy",
+            "tokens",
+            ClusterValues::Words(TokenPolicy::WORDS),
+            |route, value| route.tokens = value.word(),
+        )
+        .limited(Limit::Field("weakerTokens")),
     Knob::new(
         "token_keys",
         "list of `identifier:64 hexadecimal digits`",

@@ -26,7 +26,7 @@ words! {
     SenderKind,
     /// The error of a text that is no kind of sender.
     UnknownSenderKind "write any, loss-based (CUBIC, NewReno), bbr (BBRv2, BBRv3) or bbr1 (BBRv1)",
-    [Any "any", LossBased "loss-based", Bbr "bbr", Bbr1 "bbr1"]
+    [Any "any" "Any", LossBased "loss-based" "LossBased", Bbr "bbr" "BBR", Bbr1 "bbr1" "BBR1"]
 }
 
 #[cfg(test)]

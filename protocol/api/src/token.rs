@@ -21,7 +21,7 @@ words! {
     TokenPolicy,
     /// The error of a text that is no token policy.
     UnknownTokenPolicy "write off, optional or required",
-    [Off "off", Optional "optional", Required "required"]
+    [Off "off" "Off", Optional "optional" "Optional", Required "required" "Required"]
 }
 
 /// The answer of a token endpoint: everything that a client needs to be assisted. Readers ignore

@@ -1,10 +1,25 @@
 //! Settings of which each value is a word.
 
-/// Gives an enum the names of its values in a configuration and in annotations, as `name`,
-/// `Display` and `FromStr`, and the error of an unknown text.
+/// The words of a setting, from the one that asks least of clients to the one that asks most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Words {
+    /// Each word as annotations and as EdgeGateways write it.
+    pub all: &'static [(&'static str, &'static str)],
+    /// The words to write instead of an unknown one.
+    pub advice: &'static str,
+}
+
+/// Gives an enum the names of its values in a configuration and in annotations, and in
+/// EdgeGateways, as `WORDS`, `name`, `Display` and `FromStr`, and the error of an unknown text.
 macro_rules! words {
-    ($type:ident, $(#[$document:meta])* $unknown:ident $advice:literal, [$($value:ident $name:literal),* $(,)?]) => {
+    ($type:ident, $(#[$document:meta])* $unknown:ident $advice:literal, [$($value:ident $name:literal $edge_gateway:literal),* $(,)?]) => {
         impl $type {
+            /// The names of all values.
+            pub const WORDS: crate::knobs::Words = crate::knobs::Words {
+                all: &[$(($name, $edge_gateway)),*],
+                advice: $advice,
+            };
+
             #[cfg(test)]
             const ALL: &[Self] = &[$(Self::$value),*];
 

@@ -106,17 +106,15 @@ fn a_gateways_parameters_only_lower_its_classs_settings() {
     };
     let limits = json!({
         "cacheBytesPerSession": "4Gi", "cacheBytesTotal": "1000000Gi", "repairBudgetPercent": 1000,
-        "residualLossPerMillion": 1, "idleTimeoutSeconds": 86400, "maximumSessions": 10_000_000,
-        "sessionsPerSource": 10_000_000, "handshakesPerSecondPerSource": 10_000_000,
+        "idleTimeoutSeconds": 86400, "maximumSessions": 10_000_000,
+        "sessionsPerSource": 10_000_000,
         "sparseCopies": true, "weakerTokens": true,
     });
     let greedy = json!({
         "cache": { "bytesPerSession": "2Gi", "bytesTotal": "100000Gi" },
         "repair": { "budgetPercent": 1000, "sparseCopies": true },
-        "lastMile": { "residualLossPerMillion": 1 },
         "sessions": {
             "idleTimeoutSeconds": 86400, "maximum": 10_000_000, "perSource": 10_000_000,
-            "handshakesPerSecondPerSource": 10_000_000,
         },
         "tokens": { "policy": "Off" }, "limits": limits, "endpoints": "Any",
         "envoy": { "image": "example.org/theirs:1" }, "exposure": { "type": "HostNetwork" },

@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::super::{key, service, slice};
+use super::super::{key, number, service, slice};
 use super::{
     GROUP, a_gateway, a_gateway_of, class, edge_of, index, listener, of_packrat, resolve, route,
 };
 
 /// A PackratPolicy of namespace `app`.
-fn policy(name: &str, second: u32, target: Value, defaults: Value, overrides: Value) -> Value {
+fn policy(name: &str, second: u64, target: Value, defaults: Value, overrides: Value) -> Value {
     json!({
         "apiVersion": "packrat.dev/v1alpha1", "kind": "PackratPolicy",
         "metadata": {
@@ -23,7 +23,7 @@ fn target(kind: &str, name: &str, section: Option<&str>) -> Value {
     json!({ "group": GROUP, "kind": kind, "name": name, "sectionName": section })
 }
 
-fn budget(percent: u32) -> Value {
+fn budget(percent: u64) -> Value {
     json!({ "repair": { "budgetPercent": percent } })
 }
 
@@ -47,10 +47,10 @@ fn the_most_specific_default_and_least_specific_override_win() {
             json!([listener("quic", 443, json!({})), listener("game", 7000, json!({}))]);
         let resolution = resolve(listeners, &more);
         let view = &resolution.gateways[&key("app", "edge")];
-        view.listeners[&443].overrides.repair_budget_percent
+        number(&view.listeners[&443].overrides, "repair-budget-percent")
     };
-    let of = |layer: usize, defaults: Option<u32>, overrides: Option<u32>| {
-        let settings = |percent: Option<u32>| percent.map_or(json!({}), budget);
+    let of = |layer: usize, defaults: Option<u64>, overrides: Option<u64>| {
+        let settings = |percent: Option<u64>| percent.map_or(json!({}), budget);
         policy(
             &format!("p{layer}"),
             0,
@@ -60,9 +60,9 @@ fn the_most_specific_default_and_least_specific_override_win() {
         )
     };
     // Gateway, listener, route: the default and the override of each; the value in force.
-    type Said = (Option<u32>, Option<u32>);
+    type Said = (Option<u64>, Option<u64>);
     const NOTHING: Said = (None, None);
-    let cases: [([Said; 3], Option<u32>); 8] = [
+    let cases: [([Said; 3], Option<u64>); 8] = [
         ([NOTHING, NOTHING, NOTHING], None),
         ([(Some(1), None), NOTHING, NOTHING], Some(1)),
         ([(Some(1), None), (Some(2), None), NOTHING], Some(2)),
@@ -103,7 +103,11 @@ fn annotations_rank_between_policy_defaults_and_overrides() {
         .resolve();
         let overrides = resolution.gateways[&key("app", "edge")].listeners[&443].overrides.clone();
         let is_off = resolution.services[&key("app", "own")].is_off;
-        (overrides.repair_budget_percent, overrides.idle_timeout_seconds, is_off)
+        (
+            number(&overrides, "repair-budget-percent"),
+            number(&overrides, "idle-timeout-seconds"),
+            is_off,
+        )
     };
     let both =
         json!({ "repair": { "budgetPercent": 5 }, "sessions": { "idleTimeoutSeconds": 30 } });
@@ -147,5 +151,9 @@ fn a_policy_is_told_whether_it_is_in_force() {
         ]
     );
     let found = resolution.gateways[&key("app", "edge")].listeners[&443].overrides.clone();
-    assert_eq!(found.repair_budget_percent, Some(1), "what is wrong or refused changes nothing");
+    assert_eq!(
+        number(&found, "repair-budget-percent"),
+        Some(1),
+        "what is wrong or refused changes nothing"
+    );
 }

@@ -33,146 +33,117 @@ use crate::token::TokenPolicy;
 /// Written, a field that the operator cannot set is left out while it has its default, so that
 /// gateways of another version understand the rest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default = "RouteConfig::bare")]
 pub struct RouteConfig {
     /// Name of the route: the key of its sessions, and a label of its metrics.
     pub route: String,
     /// Name of the gateway; a label of the metrics.
-    #[serde(default = "default::gateway")]
     pub gateway: String,
     /// Kubernetes namespace of the servers; a label of the metrics.
-    #[serde(default = "default::namespace")]
     pub namespace: String,
     /// Servers to forward to. A client is assigned to one of them by rendezvous hashing of its
     /// address.
-    #[serde(default)]
     pub endpoints: Vec<SocketAddr>,
     /// Weights of endpoints, by which clients are shared among them. One that is not named has 1.
-    #[serde(
-        default,
-        deserialize_with = "number::fractions",
-        skip_serializing_if = "BTreeMap::is_empty"
-    )]
+    #[serde(deserialize_with = "number::fractions", skip_serializing_if = "BTreeMap::is_empty")]
     pub weights: BTreeMap<SocketAddr, f64>,
     /// Weight of clients that are not forwarded, relative to the endpoints' weights.
-    #[serde(
-        default,
-        deserialize_with = "number::fraction",
-        skip_serializing_if = "default::is_nothing"
-    )]
+    #[serde(deserialize_with = "number::fraction", skip_serializing_if = "default::is_nothing")]
     pub refused_weight: f64,
     /// The part of a client's address that is hashed.
-    #[serde(default, skip_serializing_if = "default::is_affinity")]
+    #[serde(skip_serializing_if = "default::is_affinity")]
     pub affinity: Affinity,
     /// Configurations of QUIC-LB: a client that begins here in mid-connection gets the server that its
     /// connection ID names. Of the others the server follows from the address.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub quic_lb: Vec<ServerIds>,
     /// The listeners of the gateways that have the same static key, including this one: a client
     /// that has moved from one of them to another keeps its session there, and is relayed.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<SocketAddr>,
     /// A live stream for all subscribers at the listeners. Endpoints may then be omitted; they
     /// receive subscribers' own datagrams, and may send the stream.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub stream: Option<StreamRoute>,
     /// True if clients may ask for assistance. Without it, control datagrams are dropped and
     /// everything else is forwarded.
-    #[serde(default = "default::assist", skip_serializing_if = "default::is_assist")]
+    #[serde(skip_serializing_if = "default::is_on")]
     pub assist: bool,
     /// True if clients without a session get one. Without it, only the sessions that are there are
     /// served: the route is about to go.
-    #[serde(default = "default::new_clients", skip_serializing_if = "default::is_new_clients")]
+    #[serde(skip_serializing_if = "default::is_on")]
     pub new_clients: bool,
     /// Bytes that one session may keep for repair.
-    #[serde(
-        default = "default::cache_bytes_per_session",
-        deserialize_with = "number::whole",
-        serialize_with = "number::as_text"
-    )]
+    #[serde(deserialize_with = "number::whole", serialize_with = "number::as_text")]
     pub cache_bytes_per_session: u64,
     /// Bytes that all sessions of the route together may keep for repair.
-    #[serde(
-        default = "default::cache_bytes_total",
-        deserialize_with = "number::whole",
-        serialize_with = "number::as_text"
-    )]
+    #[serde(deserialize_with = "number::whole", serialize_with = "number::as_text")]
     pub cache_bytes_total: u64,
     /// Repairs as a share of the forwarded bytes (0.25 = 25 %); up to twice that if the measured
     /// loss needs it.
-    #[serde(default = "default::repair_budget", deserialize_with = "number::fraction")]
+    #[serde(deserialize_with = "number::fraction")]
     pub repair_budget: f64,
     /// Share of a thin live stream's forwarded bytes for second copies, sent at once if a repair
     /// would come too late; 0: no copies, neither of such streams nor of the first and rare
     /// datagrams of other flows.
     #[serde(
-        default = "default::early_copies",
         deserialize_with = "number::fraction",
         skip_serializing_if = "default::is_early_copies"
     )]
     pub early_copies: f64,
     /// True if sparse flows (audio, games, handshakes, the last datagram before a pause) are sent
     /// twice to clients without a session.
-    #[serde(default, skip_serializing_if = "default::is_off")]
+    #[serde(skip_serializing_if = "default::is_off")]
     pub sparse_copies: bool,
     /// Probability that a repaired datagram may still be missing when it is needed.
-    #[serde(default = "default::residual_loss_target", deserialize_with = "number::fraction")]
+    #[serde(deserialize_with = "number::fraction")]
     pub residual_loss_target: f64,
     /// Seconds without a datagram in either direction after which a session ends.
-    #[serde(default = "default::idle_timeout_seconds", deserialize_with = "number::whole")]
+    #[serde(deserialize_with = "number::whole")]
     pub idle_timeout_seconds: u64,
     /// Sessions that may exist at once; datagrams of further clients are dropped and counted.
-    #[serde(default = "default::maximum_sessions", deserialize_with = "number::whole")]
+    #[serde(deserialize_with = "number::whole")]
     pub maximum_sessions: u64,
     /// Assisted sessions that clients of one address (IPv6: of one /64) may have at the same time;
     /// further ones are refused assistance and forwarded plainly.
-    #[serde(default = "default::sessions_per_source", deserialize_with = "number::small_whole")]
+    #[serde(deserialize_with = "number::small_whole")]
     pub sessions_per_source: u32,
     /// Assisted sessions that clients of one address (IPv6: of one /64) may begin per second, with
     /// bursts of as many; further ones are refused assistance and forwarded plainly.
-    #[serde(
-        default = "default::handshakes_per_second_per_source",
-        deserialize_with = "number::small_whole"
-    )]
+    #[serde(deserialize_with = "number::small_whole")]
     pub handshakes_per_second_per_source: u32,
     /// Handshakes per second below which clients save the round trip of the cookie; 0: a cookie is
     /// always demanded.
     #[serde(
-        default = "default::handshakes_per_second_without_cookie",
         deserialize_with = "number::small_whole",
-        skip_serializing_if = "number::is::<{ default::handshakes_per_second_without_cookie() }>"
+        skip_serializing_if = "number::is::<{ default::HANDSHAKES_PER_SECOND_WITHOUT_COOKIE }>"
     )]
     pub handshakes_per_second_without_cookie: u32,
     /// The gateway's 32-byte static private key (X25519) as 64 hexadecimal digits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub static_key: Option<Hidden>,
     /// A file with the static key: 32 raw bytes, or 64 hexadecimal digits with optional white
     /// space around them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub static_key_file: Option<PathBuf>,
     /// Congestion control of the servers.
-    #[serde(default, skip_serializing_if = "default::is_any_sender")]
+    #[serde(skip_serializing_if = "default::is_any_sender")]
     pub sender: SenderKind,
     /// Share of the clients that are refused assistance, so that there is something to compare with.
-    #[serde(
-        default,
-        deserialize_with = "number::fraction",
-        skip_serializing_if = "default::is_no_holdout"
-    )]
+    #[serde(deserialize_with = "number::fraction", skip_serializing_if = "default::is_nothing")]
     pub holdout: f64,
     /// Policy about tokens.
-    #[serde(default)]
     pub tokens: TokenPolicy,
     /// The keys of the token endpoint, each `identifier:64 hexadecimal digits`: the current one,
     /// then the previous one.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub token_keys: Vec<Hidden>,
     /// A file with these keys, one in a line.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub token_keys_file: Option<PathBuf>,
     /// Names of fields that a gateway of another version may ignore: the writer knows whether that
     /// is safe.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub optional: Vec<String>,
 }
 
@@ -224,8 +195,8 @@ impl RouteConfig {
     ) -> Self {
         Self {
             route: route.into(),
-            gateway: default::gateway(),
-            namespace: default::namespace(),
+            gateway: "packrat".to_owned(),
+            namespace: "default".to_owned(),
             endpoints: endpoints.into_iter().collect(),
             weights: BTreeMap::new(),
             refused_weight: 0.0,
@@ -233,19 +204,19 @@ impl RouteConfig {
             quic_lb: Vec::new(),
             peers: Vec::new(),
             stream: None,
-            assist: default::assist(),
-            new_clients: default::new_clients(),
-            cache_bytes_per_session: default::cache_bytes_per_session(),
-            cache_bytes_total: default::cache_bytes_total(),
-            repair_budget: default::repair_budget(),
-            early_copies: default::early_copies(),
+            assist: true,
+            new_clients: true,
+            cache_bytes_per_session: 1 << 20,
+            cache_bytes_total: 256 << 20,
+            repair_budget: share_of_percent(default::REPAIR_BUDGET_PERCENT),
+            early_copies: default::EARLY_COPIES,
             sparse_copies: false,
-            residual_loss_target: default::residual_loss_target(),
-            idle_timeout_seconds: default::idle_timeout_seconds(),
-            maximum_sessions: default::maximum_sessions(),
-            sessions_per_source: default::sessions_per_source(),
-            handshakes_per_second_per_source: default::handshakes_per_second_per_source(),
-            handshakes_per_second_without_cookie: default::handshakes_per_second_without_cookie(),
+            residual_loss_target: 1e-5,
+            idle_timeout_seconds: default::IDLE_TIMEOUT_SECONDS,
+            maximum_sessions: default::MAXIMUM_SESSIONS,
+            sessions_per_source: default::SESSIONS_PER_SOURCE,
+            handshakes_per_second_per_source: 100,
+            handshakes_per_second_without_cookie: default::HANDSHAKES_PER_SECOND_WITHOUT_COOKIE,
             static_key: None,
             static_key_file: None,
             sender: SenderKind::Any,
@@ -257,6 +228,11 @@ impl RouteConfig {
         }
     }
 
+    /// The defaults of all fields. The name of the route is empty, which [`RouteConfig::checked`] refuses.
+    fn bare() -> Self {
+        Self::unchecked("", [])
+    }
+
     /// Time without a datagram after which a session ends.
     pub const fn idle_timeout(&self) -> Duration {
         Duration::from_secs(self.idle_timeout_seconds)
@@ -266,12 +242,6 @@ impl RouteConfig {
 /// A share of one, such as `repair_budget`, from percent: the unit of EdgeGateways and annotations.
 pub const fn share_of_percent(percent: u32) -> f64 {
     percent as f64 / 100.0
-}
-
-/// A probability, such as `residual_loss_target`, from parts per million: the unit of EdgeGateways
-/// and annotations.
-pub const fn share_of_million(parts: u32) -> f64 {
-    parts as f64 / 1e6
 }
 
 #[cfg(test)]
@@ -466,6 +436,5 @@ mod tests {
     #[test]
     fn shares_of_other_units_are_the_numbers_that_people_write() {
         assert_eq!((share_of_percent(25), share_of_percent(1000)), (0.25, 10.0));
-        assert_eq!((share_of_million(10), share_of_million(500_000)), (1e-5, 0.5));
     }
 }
