@@ -459,14 +459,11 @@ impl Control<'_> {
         });
         let Some(Some((event, deadline))) = result else { return false };
         forwarder.mailboxes.request_deadline(session, deadline);
-        let bytes: usize = outbox.datagrams().map(<[u8]>::len).sum();
         match event {
             None => forwarder.send_outbox(session, outbox, WhenFull::Drop),
             Some(PathEvent::Rejected) => return false,
             Some(PathEvent::Refused) => self.refuse_path(datagram),
-            Some(_) if bytes <= datagram.len() => self.answer(),
-            // Not before it has proved that it is there; the next message is longer.
-            Some(_) => {}
+            Some(_) => self.answer(),
         }
         session.record_events(self.outbox);
         match moved {
