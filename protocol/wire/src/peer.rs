@@ -179,8 +179,10 @@ mod tests {
                 assert_eq!(key.open(&changed), None, "bit {bit}");
             }
             for length in 0..PEER_LENGTH {
-                assert_eq!(key.open(&datagram[..length]), None);
+                assert!(!is_peer(&datagram[..length]) && key.open(&datagram[..length]).is_none());
             }
+            assert!(is_peer(&datagram) && !is_peer(&[&datagram[..], &[0]].concat()));
+            assert!(!is_peer(&[0x41; PEER_LENGTH]), "a base datagram");
             // A client must not understand these messages.
             assert!(Control::decode(&datagram).is_err());
         }
