@@ -7,6 +7,9 @@ use crate::rotation::{Rotation, Schedule};
 
 /// Time between the announcement of a token key and its use: all gateways have heard of it by then.
 const ANNOUNCEMENT_SECONDS: i64 = 600;
+/// Time for which gateways write with one secret. The one before is understood meanwhile: a ticket is
+/// of use for so long at least.
+const PEER_KEY_SECONDS: i64 = 7 * 86_400;
 
 /// The secrets of a gateway, as they are kept in a Secret.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,6 +19,10 @@ pub struct GatewayKeys {
     static_key: String,
     /// `identifier:64 hexadecimal digits` each.
     tokens: Rotation<String>,
+    /// Secrets for what the gateways write for each other, 64 hexadecimal digits each. A Secret of
+    /// an earlier version lacks it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    peers: Option<Rotation<String>>,
 }
 
 impl std::fmt::Debug for GatewayKeys {
@@ -49,6 +56,7 @@ impl GatewayKeys {
         Ok(Self {
             static_key: random_hexadecimal()?,
             tokens: Rotation::new(format!("1:{}", random_hexadecimal()?), now),
+            peers: Some(Rotation::new(random_hexadecimal()?, now)),
         })
     }
 
@@ -65,7 +73,10 @@ impl GatewayKeys {
         let is_token = |text: &String| {
             text.split_once(':').is_some_and(|(id, key)| id.parse::<u32>().is_ok() && is_key(key))
         };
-        if !is_key(&keys.static_key) || !keys.tokens.accepted().all(is_token) {
+        if !is_key(&keys.static_key)
+            || !keys.tokens.accepted().all(is_token)
+            || !keys.peer_keys().iter().all(|key| is_key(key))
+        {
             return Err(KeysError::Unreadable("a key is malformed".to_owned()));
         }
         Ok(keys)
@@ -79,7 +90,7 @@ impl GatewayKeys {
         serde_json::to_string(self)
     }
 
-    /// Takes the step of the rotation that is due; true if anything has changed.
+    /// Takes the steps of the rotations that are due; true if anything has changed.
     ///
     /// # Errors
     /// When the operating system gives no random bytes.
@@ -95,11 +106,30 @@ impl GatewayKeys {
             // A token that was given out just before the new key was used is good until it expires.
             overlap: lifetime_seconds + ANNOUNCEMENT_SECONDS,
         };
-        self.tokens.advance(now, schedule, |current| {
+        let has_tokens = self.tokens.advance(now, schedule, |current| {
             let id: u32 =
                 current.split(':').next().and_then(|id| id.parse().ok()).unwrap_or_default();
-            Ok(format!("{}:{}", id.wrapping_add(1), random_hexadecimal()?))
-        })
+            Ok::<_, KeysError>(format!("{}:{}", id.wrapping_add(1), random_hexadecimal()?))
+        })?;
+        Ok(self.advance_peers(now)? || has_tokens)
+    }
+
+    fn advance_peers(&mut self, now: i64) -> Result<bool, KeysError> {
+        let Some(peers) = &mut self.peers else {
+            self.peers = Some(Rotation::new(random_hexadecimal()?, now));
+            return Ok(true);
+        };
+        let schedule = Schedule {
+            period: PEER_KEY_SECONDS,
+            announcement: ANNOUNCEMENT_SECONDS,
+            overlap: PEER_KEY_SECONDS,
+        };
+        peers.advance(now, schedule, |_| random_hexadecimal())
+    }
+
+    /// The secrets that gateways understand each other with, the one in use first.
+    pub fn peer_keys(&self) -> Vec<String> {
+        self.peers.iter().flat_map(Rotation::accepted).cloned().collect()
     }
 
     /// The static private key, 64 hexadecimal digits.
@@ -149,6 +179,43 @@ mod tests {
         assert_ne!(keys.issuing(), first.issuing());
         assert_eq!(keys.verifying()[1], first.issuing()[0]);
         assert_eq!(keys.static_key_text(), first.static_key_text());
+        assert_eq!(GatewayKeys::from_json(keys.to_json().unwrap().as_bytes()).unwrap(), keys);
+    }
+
+    #[test]
+    fn gateways_secrets_rotate_weekly_each_known_before_its_use() {
+        let mut keys = GatewayKeys::generate(0).unwrap();
+        let first = keys.peer_keys();
+        assert_eq!(first.len(), 1);
+        // Tokens of a period beyond the test.
+        let mut at = |now| {
+            keys.advance(now, i64::MAX, 300).unwrap();
+            keys.peer_keys()
+        };
+        assert_eq!(at(PEER_KEY_SECONDS - 1), first);
+        let announced = at(PEER_KEY_SECONDS);
+        assert_eq!((announced.len(), &announced[0]), (2, &first[0]));
+        assert_eq!(at(PEER_KEY_SECONDS + ANNOUNCEMENT_SECONDS - 1), announced);
+        let used = [announced[1].clone(), first[0].clone()];
+        let begun = PEER_KEY_SECONDS + ANNOUNCEMENT_SECONDS;
+        assert_eq!(at(begun), used);
+        assert_eq!(at(begun + PEER_KEY_SECONDS - 1), used, "a ticket is good for a week");
+        let next = at(begun + PEER_KEY_SECONDS);
+        assert_eq!((next.len(), &next[0]), (2, &used[0]));
+        assert!(!next.contains(&first[0]));
+    }
+
+    #[test]
+    fn a_secret_of_an_earlier_version_gets_the_secrets_it_lacks() {
+        let text = format!(
+            r#"{{"static_key":"{}","tokens":{{"current":"1:{}","since":0}}}}"#,
+            "05".repeat(32),
+            "0f".repeat(32)
+        );
+        let mut keys = GatewayKeys::from_json(text.as_bytes()).unwrap();
+        assert!(keys.peer_keys().is_empty());
+        assert!(keys.advance(1, 3600, 300).unwrap());
+        assert_eq!(keys.peer_keys().len(), 1);
         assert_eq!(GatewayKeys::from_json(keys.to_json().unwrap().as_bytes()).unwrap(), keys);
     }
 

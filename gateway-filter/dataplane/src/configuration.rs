@@ -75,6 +75,19 @@ pub fn read_static_key(
     Ok(Some(Zeroizing::new(key)))
 }
 
+/// The secrets that are configured for the gateways of one address.
+///
+/// # Errors
+/// When one of them is not a key.
+pub(crate) fn read_peer_keys(
+    config: &RouteConfig,
+) -> Result<Vec<Zeroizing<[u8; 32]>>, ConfigurationError> {
+    let problem = || InvalidField::of_route("peer_keys", "must be 64 hexadecimal digits each");
+    let read = |text: &Hidden| decode_key(text.reveal().as_bytes()).map(Zeroizing::new);
+    let keys = config.peer_keys.iter().map(|text| read(text).ok_or_else(problem));
+    Ok(keys.collect::<Result<_, _>>()?)
+}
+
 /// The engine's token admission, with the keys that are configured.
 ///
 /// # Errors

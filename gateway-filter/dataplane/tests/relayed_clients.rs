@@ -381,7 +381,7 @@ fn a_former_relays_late_message_moves_no_present_client() {
         others[home].say_to(&key.seal(&mine), gateways[0].listen);
         let (relayed, relay) = receive(&others[home]);
         assert_eq!(relayed, sealed);
-        (asked[home].session, relay)
+        (asked[home], relay)
     };
     let sealed = sealed(&mut client);
     let (former, former_relay) = relay_to(0, &sealed, 1);
@@ -395,13 +395,129 @@ fn a_former_relays_late_message_moves_no_present_client() {
     network.pass(Duration::from_secs(1));
     let question = [&[0x41][..], &payload(3, 20)].concat();
     path.say(&question);
-    let (session, relay) = relay_to(1, &sealed, 2);
-    let moved = |session| key.seal(&PeerMessage { kind: PeerKind::Moved, nonce: 0, session });
+    let (current, relay) = relay_to(1, &sealed, 2);
+    let moved = |relay: PeerMessage| key.seal(&PeerMessage { kind: PeerKind::Moved, ..relay });
     others[0].say_to(&moved(former), former_relay);
-    others[1].say_to(&moved(session), relay);
+    others[1].say_to(&moved(current), relay);
     assert_eq!(receive(&others[1]), (question, relay));
     let wrong = others[0].hear(Duration::from_secs(10));
     assert_eq!(wrong, None, "the former gateway has got what waits for the other one's word");
+}
+
+/// One who reads and writes on the gateways' network has the Moved of another session's relay, of an earlier
+/// relay of the same session, and of the one to which it belongs.
+#[test]
+fn a_moved_proves_the_relay_and_session_it_was_asked_for() {
+    let network = Network::new();
+    let server = network.server();
+    let gateways = fleet(&network, &[&server], 1);
+    let key = PeerKey::new(&[0x0f; 32]);
+    let home = network.server();
+    let peers = [gateways[0].listen, home.address()];
+    gateways[0].configure(with_key(&[&server], peers));
+    let (mut client, _) = gateways[0].connect(&server);
+    let mut sealed = sealed(&mut client);
+    sealed[5..9].fill(1);
+    // A client comes whose session the other gateway has.
+    let come = || {
+        let path = gateways[0].client();
+        path.say(&sealed);
+        let asked = peer_message(&home, &key).0;
+        home.say_to(&key.seal(&PeerMessage { kind: PeerKind::Mine, ..asked }), gateways[0].listen);
+        let relay = receive(&home).1;
+        // It proves its address. The gateway asks whether it has.
+        path.say(&sealed);
+        assert_eq!(receive(&home), (sealed.clone(), relay));
+        let arrival = PeerMessage { kind: PeerKind::Arrival, ..asked };
+        assert_eq!(peer_message(&home, &key), (arrival, relay));
+        (path, relay, PeerMessage { kind: PeerKind::Moved, ..asked })
+    };
+    let (first, first_relay, earlier) = come();
+    let question = |number| [&[0x41][..], &payload(number, 20)].concat();
+    first.say(&question(1));
+    home.say_to(&key.seal(&earlier), first_relay);
+    assert_eq!(receive(&home), (question(1), first_relay));
+    let (second, second_relay, own) = come();
+    second.say(&question(2));
+    let other = PeerMessage { session: packrat_wire::SessionId::new(7), ..own };
+    for replayed in [earlier, other, PeerMessage { nonce: 0, ..own }] {
+        home.say_to(&key.seal(&replayed), second_relay);
+        assert_eq!(home.hear(Duration::from_millis(20)), None, "{replayed:?} has proved it");
+    }
+    home.say_to(&key.seal(&own), second_relay);
+    assert_eq!(receive(&home), (question(2), second_relay));
+}
+
+/// The gateway that has the session answers to where its client is, and not elsewhere.
+#[test]
+fn an_arrival_is_confirmed_where_the_client_is_alone() {
+    let network = Network::new();
+    let server = network.server();
+    let gateways = fleet(&network, &[&server], 1);
+    let key = PeerKey::new(&[0x0f; 32]);
+    let other = network.server();
+    let peers = [gateways[0].listen, other.address()];
+    gateways[0].configure(with_key(&[&server], peers));
+    let relay = network.server();
+    let mut client = Client::on(gateways[0].client(), ClientConfig::default());
+    client.establish();
+    let session = session_of(&sealed(&mut client)).unwrap();
+    let message = PeerMessage { kind: PeerKind::Arrival, nonce: 7, session };
+    let arrival = key.seal(&message);
+    relay.say_to(&arrival, gateways[0].listen);
+    assert_eq!(relay.hear(Duration::from_secs(1)), None, "its client is elsewhere");
+    // Now it is behind the other gateway.
+    relay.connect(gateways[0].listen);
+    client.go_on_from(relay.again());
+    client.assist.on_network_change(client.now());
+    ask(&mut client, &server, 1);
+    let others = PeerMessage { session: packrat_wire::SessionId::new(!session.get()), ..message };
+    let datagrams = [key.seal(&others), arrival];
+    datagrams.iter().for_each(|datagram| relay.say_to(datagram, gateways[0].listen));
+    let heard = std::iter::from_fn(|| relay.hear(Duration::from_secs(1)));
+    let answers: Vec<_> = heard.filter_map(|(answer, _)| key.open(&answer)).collect();
+    assert_eq!(answers, [PeerMessage { kind: PeerKind::Moved, ..message }]);
+}
+
+/// Clients that move while the secret of the gateways changes, which the gateways hear of one after the other.
+#[test]
+fn a_change_of_the_gateways_secret_ends_and_delays_no_session() {
+    let network = Network::new();
+    let server = network.server();
+    let gateways = fleet(&network, &[&server], 2);
+    let (mut client, upstream) = gateways[0].connect(&server);
+    let sessions = client.assist.stats().sessions;
+    let secrets = |gateway: &Gateway, secrets: &[&str]| {
+        let mut config = with_key(&[&server], gateways.iter().map(|gateway| gateway.listen));
+        config.peer_keys = secrets.iter().map(|secret| Hidden::new(secret.repeat(32))).collect();
+        gateway.configure(config);
+    };
+    let mut number = 0;
+    let mut move_about = |client: &mut Client| {
+        for gateway in [1, 0, 1] {
+            go_to(client, &gateways[gateway]);
+            number += 1;
+            assert_eq!(ask(client, &server, number), upstream, "move {number}");
+        }
+    };
+    for gateway in &gateways {
+        secrets(gateway, &["01"]);
+    }
+    move_about(&mut client);
+    for step in [&["01", "02"][..], &["02", "01"], &["02"]] {
+        for gateway in &gateways {
+            secrets(gateway, step);
+            move_about(&mut client);
+        }
+    }
+    assert_eq!(client.assist.stats().sessions, sessions, "the session is the same");
+    assert_eq!(gateways[1].metric("sessions_begun_total"), 0);
+    // Without an announcement they would not understand each other.
+    secrets(&gateways[0], &["03"]);
+    go_to(&mut client, &gateways[1]);
+    client.take_part_until("a session with the other gateway", |_| {
+        gateways[1].metric("sessions_begun_total") == 1
+    });
 }
 
 /// The last mile of a client may be slow, and its next message be late or lost.

@@ -426,6 +426,49 @@ fn answered_floods_of_forged_sources_exclude_no_client() {
     }
 }
 
+/// The time that a client which comes during a flood has for the proof of its address. The flood's sources
+/// send two datagrams each until they have all lasting places, then `count`; a server answers them.
+fn time_for_a_proof(count: u64) -> Duration {
+    let network = Network::new();
+    let mut server = Answering { socket: network.server(), given: 0 };
+    let mut few = config(&[&server.socket]);
+    few.maximum_sessions = PLACES;
+    let gateway = network.gateway(few);
+    let step = Duration::from_secs(1) / FLOOD_PER_SECOND as u32;
+    let mut come: Option<(u64, Socket, SocketAddr)> = None;
+    for turn in 0.. {
+        let each = if turn < 60 * FLOOD_PER_SECOND { 2 } else { count };
+        let source = IpAddr::from((0x0a00_0000 + (turn - turn % each) as u32).to_be_bytes());
+        gateway.receive_from((source, 4000).into(), b"forged");
+        server.answer();
+        if turn == 90 * FLOOD_PER_SECOND {
+            let client = gateway.client();
+            let (_, upstream) = server.ask(&client, BEGUN).unwrap();
+            come = Some((turn, client, upstream));
+        }
+        if let Some((since, client, upstream)) = &come {
+            server.socket.say_to(b"still there?", *upstream);
+            if client.drain().is_empty() {
+                return step * (turn - since) as u32;
+            }
+        }
+        network.pass(step);
+    }
+    unreachable!("an idle session ends")
+}
+
+/// One hundredth of 25,000 places, and of 1 Mbit/s in datagrams of 48 bytes.
+#[test]
+fn a_flood_leaves_newcomers_a_second_for_each_datagram() {
+    println!("datagrams a source | sources a second | seconds for a proof");
+    for (count, least, most) in [(1, 0.9, 1.1), (2, 1.8, 2.1), (3, 2.7, 3.1), (10, 9.0, 10.1)] {
+        let seconds = time_for_a_proof(count).as_secs_f64();
+        let sources = 100.0 * FLOOD_PER_SECOND as f64 / count as f64;
+        println!("{count:18} | {sources:16.0} | {seconds:19.2}");
+        assert!((least..most).contains(&seconds), "{count}: {seconds}");
+    }
+}
+
 #[test]
 fn floods_of_forged_connections_keep_no_client_out() {
     let guessed = &b"\x41guessed."[..];

@@ -9,14 +9,13 @@ use packrat_wire::control::{Control, PROTOCOL_VERSION, RefusalReason, session_no
 use packrat_wire::cookie::CookieKey;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::handshake::{ServerTicket, client_params_in};
-use packrat_wire::peer::PeerKey;
 use packrat_wire::registry::{choose_version, gateway_versions};
-use zeroize::Zeroizing;
 
 use crate::admission::{Admission, TokenAdmission, WorkBudget};
 use crate::budget::GatewayBudget;
 use crate::config::GatewayConfig;
 use crate::holdout::HoldoutKey;
+use crate::keys::Keys;
 use crate::loss_memory::LossMemory;
 use crate::outbox::Outbox;
 use crate::sender_memory::SenderMemory;
@@ -27,24 +26,12 @@ pub const COOKIE_SECRET_LIFETIME: Duration = Duration::from_secs(3600);
 
 /// Shared state of all flows and streams: static key, cookie key, limits, admission, repair budget.
 pub struct Gateway {
-    keys: RwLock<Keys>,
+    pub(crate) keys: RwLock<Keys>,
     pub(crate) budget: GatewayBudget,
     pub(crate) admission: Admission,
     pub(crate) senders: Arc<SenderMemory>,
     cookies: RwLock<Cookies>,
     holdout: RwLock<HoldoutKey>,
-}
-
-/// The static key, and the key derived from it for messages between gateways.
-pub(crate) struct Keys {
-    pub(crate) static_key: Zeroizing<[u8; 32]>,
-    pub(crate) peers: PeerKey,
-}
-
-impl Keys {
-    fn new(static_key: [u8; 32]) -> Self {
-        Self { peers: PeerKey::new(&static_key), static_key: Zeroizing::new(static_key) }
-    }
 }
 
 /// The current cookie secret, the previous one, and the time of their exchange.
@@ -224,7 +211,7 @@ impl Gateway {
             senders,
             admission: Admission::new(config, work),
             holdout: RwLock::new(HoldoutKey::new(secret)),
-            keys: RwLock::new(Keys::new(static_key)),
+            keys: RwLock::new(Keys::new(static_key, &[])),
             cookies: RwLock::new(Cookies {
                 current: CookieKey::new(secret),
                 previous: None,
@@ -259,11 +246,6 @@ impl Gateway {
         self.admission.config.set(config);
     }
 
-    /// Answers handshakes with another static key from now on; existing sessions continue.
-    pub fn set_static_key(&self, static_key: [u8; 32]) {
-        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Keys::new(static_key);
-    }
-
     /// Chooses the clients of the holdout ([`GatewayConfig::holdout`]) with this secret; the
     /// default is the cookie secret. Gateways with the same secret choose the same clients.
     pub fn set_holdout_key(&self, secret: [u8; 32]) {
@@ -291,10 +273,6 @@ impl Gateway {
     /// whole: a /24 of IPv4, a /48 of IPv6.
     pub fn hash_of_network(&self, client: IpAddr) -> u64 {
         self.holdout.read().unwrap_or_else(PoisonError::into_inner).hash_of_network(client)
-    }
-
-    pub(crate) fn keys(&self) -> RwLockReadGuard<'_, Keys> {
-        self.keys.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sessions of all flows together.
@@ -597,14 +575,5 @@ mod tests {
             assert!(matches!(received, Received::Done(HandshakeOutcome::Malformed)));
         }
         assert!(out.is_empty());
-    }
-
-    #[test]
-    fn the_static_key_is_overwritten_when_it_is_dropped_or_replaced() {
-        fn is_wiped<T: zeroize::ZeroizeOnDrop>(_: &T) {}
-        let gateway = Gateway::new(GatewayConfig::default(), [1; 32], [2; 32]);
-        let keys = gateway.keys();
-        is_wiped(&keys.static_key);
-        is_wiped(&keys.peers);
     }
 }

@@ -47,6 +47,7 @@ mod handshake;
 mod history;
 mod holdout;
 mod index;
+mod keys;
 mod lazy_box;
 mod live;
 mod loss_memory;

@@ -1,4 +1,4 @@
-//! Tickets: a client's server, named so that every gateway with the same static key can read it.
+//! Tickets: a client's server, named so that every gateway with the same secret can read it.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,7 +10,8 @@ use crate::gateway::Gateway;
 
 /// Random bytes of a ticket.
 pub const TICKET_NONCE_BYTES: usize = 8;
-/// Servers with which a ticket is compared; each takes a hash, which the source is charged for.
+/// Servers with which a ticket is compared; each takes a hash, or two while the secret changes,
+/// which the source is charged for.
 const MOST_SERVERS: usize = 1024;
 /// Servers up to which a ticket is compared before its client has echoed a cookie: with more of
 /// them a forged question would be dear.
@@ -19,11 +20,11 @@ pub const MOST_SERVERS_UNPROVEN: usize = 16;
 impl Gateway {
     /// A ticket for this server. `nonce`: fresh random bytes, so that no two tickets look alike.
     pub fn ticket(&self, server: SocketAddr, nonce: [u8; TICKET_NONCE_BYTES]) -> ServerTicket {
-        ticket(&self.keys().static_key, server, nonce)
+        ticket(&self.keys().shared.tickets, server, nonce)
     }
 
-    /// The server that a ticket is for, if it is one of these and a gateway with this one's static
-    /// key has made the ticket. The client that has shown it is charged for each comparison.
+    /// The server that a ticket is for, if it is one of these and a gateway with a secret of this one
+    /// has made the ticket. The client that has shown it is charged for each comparison.
     pub fn server_of(
         &self,
         shown: ServerTicket,
@@ -36,8 +37,13 @@ impl Gateway {
         let mut compared = 0;
         let found = {
             let keys = self.keys();
-            let servers = servers.into_iter().take(MOST_SERVERS).inspect(|_| compared += 1);
-            { servers }.find(|server| ticket(&keys.static_key, *server, nonce) == shown)
+            let mut is_for = |server: SocketAddr| {
+                keys.understood().any(|keys| {
+                    compared += 1;
+                    ticket(&keys.tickets, server, nonce) == shown
+                })
+            };
+            servers.into_iter().take(MOST_SERVERS).find(|server| is_for(*server))
         };
         self.admission.charge_ticket(client, compared, now);
         found
@@ -47,17 +53,12 @@ impl Gateway {
 /// The nonce, and eight bytes of a hash of key, nonce and server. The client cannot choose another
 /// server with it than one that a gateway has given to a client, and a gateway compares it with the
 /// servers that it has.
-fn ticket(
-    static_key: &[u8; 32],
-    server: SocketAddr,
-    nonce: [u8; TICKET_NONCE_BYTES],
-) -> ServerTicket {
+fn ticket(key: &[u8; 32], server: SocketAddr, nonce: [u8; TICKET_NONCE_BYTES]) -> ServerTicket {
     let address = match server.ip().to_canonical() {
         IpAddr::V4(address) => address.to_ipv6_mapped(),
         IpAddr::V6(address) => address,
     };
-    let digest = Sha256::new_with_prefix(b"packrat server ticket")
-        .chain_update(static_key)
+    let digest = Sha256::new_with_prefix(key)
         .chain_update(nonce)
         .chain_update(address.octets())
         .chain_update(server.port().to_be_bytes())
@@ -104,5 +105,27 @@ mod tests {
             one.server_of(one.ticket(mapped, [0; 8]), client, servers.clone(), now),
             Some(servers[0])
         );
+    }
+
+    #[test]
+    fn tickets_outlive_a_change_of_the_secret_and_no_second_one() {
+        let of = |secrets: &[[u8; 32]]| {
+            let gateway = Gateway::new(GatewayConfig::default(), [1; 32], [2; 32]);
+            gateway.set_keys([1; 32], &secrets.iter().copied().map(Into::into).collect::<Vec<_>>());
+            gateway
+        };
+        let server: SocketAddr = ([192, 0, 2, 1], 443).into();
+        let client = IpAddr::from([198, 51, 100, 1]);
+        let read = |gateway: &Gateway, ticket| {
+            gateway.server_of(ticket, client, [server], Timestamp::ZERO) == Some(server)
+        };
+        let (first, second) = ([5; 32], [6; 32]);
+        let written = of(&[first]).ticket(server, [3; TICKET_NONCE_BYTES]);
+        assert!(read(&of(&[first, second]), written), "the next secret is announced");
+        assert!(read(&of(&[second, first]), written), "it is in use");
+        assert!(!read(&of(&[second]), written), "it is the only one");
+        assert!(!read(&of(&[]), written), "the static key reads no ticket");
+        let new = of(&[second, first]).ticket(server, [3; TICKET_NONCE_BYTES]);
+        assert!(read(&of(&[first, second]), new) && !read(&of(&[first]), new));
     }
 }

@@ -175,6 +175,7 @@ fn route_config(
     config.gateway = settings.key.to_string();
     config.namespace = route.service.namespace.clone();
     config.static_key = Some(Hidden::new(settings.keys.static_key_text()));
+    config.peer_keys = settings.keys.peer_keys().into_iter().map(Hidden::new).collect();
     config.weights.clone_from(&route.shares.weights);
     config.refused_weight = route.shares.refused;
     if !config.weights.is_empty() {
@@ -193,6 +194,8 @@ fn route_config(
         // A gateway that does not know them knows its own clients only.
         config.optional.push("peers".to_owned());
     }
+    // One that does not know them shares nothing with the others until all do.
+    config.optional.push("peer_keys".to_owned());
     settings.spec.apply(&mut config);
     route.overrides.apply(&mut config);
     config.new_clients = !route.is_leaving;

@@ -190,7 +190,7 @@ const fn numbers(least: u32, most: u32) -> ClusterValues {
 }
 
 /// All settings of a route, in the order of their documents.
-pub const ROUTE_KNOBS: [Knob; 41] = [
+pub const ROUTE_KNOBS: [Knob; 42] = [
     Knob::new(
         "route",
         "1 to 253 bytes",
@@ -368,6 +368,12 @@ pub const ROUTE_KNOBS: [Knob; 41] = [
         "path",
         "file with the static key: 32 raw bytes, or 64 hexadecimal digits",
     ),
+    Knob::new(
+        "peer_keys",
+        "list of 64 hexadecimal digits each",
+        "secrets for messages and tickets between gateways: the one in use, then the next or previous; without one, the static key",
+    )
+    .with_default("[]"),
     Knob::new(
         "sender",
         "`\"any\"`, `\"loss-based\"`, `\"bbr\"`, `\"bbr1\"`",

@@ -17,7 +17,9 @@ use zeroize::Zeroizing;
 use super::benefit::{BenefitOfRoute, Change, Origin, TRIAL_HOLDOUT, Transferred};
 use super::environment::Environment;
 use super::named_servers::NamedServers;
-use crate::configuration::{ConfigurationError, read_static_key, read_token_admission, summary};
+use crate::configuration::{
+    ConfigurationError, read_peer_keys, read_static_key, read_token_admission, summary,
+};
 use crate::log::{Event, LogSubject, Logger};
 use crate::metrics::{Limits, Metric, Metrics};
 use crate::random::Random;
@@ -32,6 +34,8 @@ pub(crate) struct Settings {
     pub(crate) generation: u64,
     /// The configured key, or the random one that is kept across updates.
     static_key: Zeroizing<[u8; 32]>,
+    /// The secrets that the gateways of the address share; without any, it is the static key.
+    peer_keys: Vec<Zeroizing<[u8; 32]>>,
     /// The servers that connection IDs name.
     pub(crate) named_servers: NamedServers,
     /// The secret that source ports are derived with; a successor with the same key has the same.
@@ -58,6 +62,7 @@ impl Settings {
             (None, Some(previous)) => previous.static_key.clone(),
             (None, None) => random_key(&environment.random)?,
         };
+        let peer_keys = read_peer_keys(&config)?;
         let label = b"packrat source port";
         let source_port_key = Zeroizing::new(
             Sha256::new_with_prefix(label).chain_update(*static_key).finalize().into(),
@@ -71,7 +76,15 @@ impl Settings {
         );
         let generation = previous.map_or(0, |previous| previous.generation + 1);
         let named_servers = NamedServers::of(&config)?;
-        Ok(Self { config, generation, static_key, named_servers, source_port_key, holdout_key })
+        Ok(Self {
+            config,
+            generation,
+            static_key,
+            peer_keys,
+            named_servers,
+            source_port_key,
+            holdout_key,
+        })
     }
 
     /// True if there may be other gateways with the same key, and a client must not get another server
@@ -163,6 +176,7 @@ impl RouteContext {
             *random_key(&environment.random)?,
             Arc::clone(&environment.work),
         );
+        engine.set_keys(*settings.static_key, &settings.peer_keys);
         engine.set_tokens(read_token_admission(&settings.config)?);
         engine.set_holdout_key(*settings.holdout_key);
         Ok(Self {
@@ -198,8 +212,9 @@ impl RouteContext {
         }
         self.engine.reconfigure(self.limits(&next.config));
         self.engine.set_tokens(tokens);
-        if next.static_key != settings.static_key {
-            self.engine.set_static_key(*next.static_key);
+        let keys = |settings: &Settings| (settings.static_key.clone(), settings.peer_keys.clone());
+        if keys(&next) != keys(&settings) {
+            self.engine.set_keys(*next.static_key, &next.peer_keys);
             self.engine.set_holdout_key(*next.holdout_key);
         }
         *settings = Arc::new(next);

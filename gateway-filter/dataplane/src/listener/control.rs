@@ -32,7 +32,7 @@ use crate::context::Arm;
 use crate::log::Event;
 use crate::metrics::{Distribution, Metric, Stopwatch, handshake};
 use crate::route::{Answered, GATEWAY_SILENCE, Moved, Route, Step};
-use crate::session::{ClientPath, Session, guarded};
+use crate::session::{ClientPath, RelayName, Session, guarded};
 use crate::socket::{ClientAddress, Ecn, EndpointAddress, GsoBatch, WhenFull};
 use crate::sync::atomic::Ordering;
 use packrat_api::token::TokenPolicy;
@@ -301,6 +301,16 @@ impl Control<'_> {
         session.touch(self.now);
         self.forwarder.follow(session, self.path);
         self.forwarder.send_upstream(session, &[GsoBatch::single(datagram, Ecn::NOT_CAPABLE)]);
+        // The datagram may be the proof that the other gateway has waited for.
+        if let Some((nonce, id)) = session.unproven_relay() {
+            self.outbox.clear();
+            let message = PeerMessage { kind: PeerKind::Arrival, nonce, session: id };
+            self.route.context.engine.tell_peer(&message, self.outbox);
+            for message in self.outbox.datagrams() {
+                let batch = GsoBatch::single(message, Ecn::NOT_CAPABLE);
+                self.forwarder.send_upstream(session, &[batch]);
+            }
+        }
     }
 
     /// Asks the other gateways for the session that a client has named. True if they have been asked:
@@ -349,7 +359,11 @@ impl Control<'_> {
     fn peer_message(&mut self, message: PeerMessage) {
         let PeerMessage { kind, nonce, session } = message;
         let peer = self.path.client.get();
-        if !self.route.context.settings().is_peer(peer) {
+        let settings = self.route.context.settings();
+        // A relay has a port of its own.
+        let is_relay = || settings.config.peers.iter().any(|known| known.ip() == peer.ip());
+        let is_peer = settings.is_peer(peer) || kind == PeerKind::Arrival && is_relay();
+        if !is_peer {
             return self.discard("from no gateway of this address");
         }
         match kind {
@@ -361,7 +375,15 @@ impl Control<'_> {
             }
             PeerKind::Mine => {
                 if let Some(asked) = self.route.inquiries.found(nonce) {
-                    self.begin_relay(&asked, EndpointAddress::new(peer));
+                    self.begin_relay(&asked, EndpointAddress::new(peer), (nonce, session));
+                }
+            }
+            PeerKind::Arrival => {
+                let there = self.route.sessions.peek(self.path.network());
+                let answers = |flow: &mut Flow| flow.answers_to(session);
+                if there.is_some_and(|there| there.assist(answers) == Some(true)) {
+                    let way = std::slice::from_ref(self.path);
+                    self.tell_peers(way, &PeerMessage { kind: PeerKind::Moved, ..message });
                 }
             }
             // Comes along a relay's upstream.
@@ -379,12 +401,13 @@ impl Control<'_> {
     /// Another gateway has the session of a client that is here now. That gateway gets the client's
     /// sealed datagrams, beginning with the one that has made this gateway ask, and all datagrams
     /// once the client has proved to be here.
-    fn begin_relay(&mut self, asked: &Answered, peer: EndpointAddress) {
+    fn begin_relay(&mut self, asked: &Answered, peer: EndpointAddress, name: RelayName) {
         let Answered { path, datagram } = asked;
         let session = self.forwarder.find_or_open(self.route, path, Some(peer), None, self.now);
         // By now its datagrams may have waited for too long, and have got a server. The client asks
         // again, is refused, and proves which server it has had.
         let Some(session) = session.filter(|session| session.is_relay()) else { return };
+        session.name_relay(name);
         self.route.metrics().add(Metric::SessionsRelayed, 1);
         let sealed = GsoBatch::single(datagram, Ecn::NOT_CAPABLE);
         self.forwarder.send_upstream(&session, &[sealed]);
@@ -436,18 +459,15 @@ impl Control<'_> {
         });
         let Some(Some((event, deadline))) = result else { return false };
         forwarder.mailboxes.request_deadline(session, deadline);
-        let bytes: usize = outbox.datagrams().map(<[u8]>::len).sum();
         match event {
             None => forwarder.send_outbox(session, outbox, WhenFull::Drop),
             Some(PathEvent::Rejected) => return false,
             Some(PathEvent::Refused) => self.refuse_path(datagram),
-            Some(_) if bytes <= datagram.len() => self.answer(),
-            // Not before it has proved that it is there; the next message is longer.
-            Some(_) => {}
+            Some(_) => self.answer(),
         }
         session.record_events(self.outbox);
         match moved {
-            Some(Moved::From(from, displaced)) => self.moved(session, id, from, displaced),
+            Some(Moved::From(from, displaced)) => self.moved(session, from, displaced),
             Some(Moved::Held(occupant)) => self.ask(&occupant),
             Some(Moved::Closed | Moved::Refused) | None => {}
         }
@@ -464,7 +484,6 @@ impl Control<'_> {
     fn moved(
         &mut self,
         session: &Arc<Session>,
-        id: SessionId,
         from: NetworkPath,
         displaced: Option<Arc<Session>>,
     ) {
@@ -475,15 +494,6 @@ impl Control<'_> {
         session.log(Event::ClientMoved, || {
             [("from", session.route.environment.logger.client(from.client))]
         });
-        let client = self.path.client.get().ip();
-        let peers = &self.route.context.settings().config.peers;
-        if peers.iter().any(|peer| peer.ip() == client) {
-            let (way, kind) = (self.path, PeerKind::Moved);
-            self.tell_peers(
-                std::slice::from_ref(way),
-                &PeerMessage { kind, nonce: 0, session: id },
-            );
-        }
         self.forwarder.claim_pending(self.route, session);
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use packrat_wire::estimate::Timestamp;
-use packrat_wire::peer::{PeerKind, is_peer};
+use packrat_wire::peer::{PeerKind, PeerMessage, is_peer};
 
 use super::forwarder::Forwarder;
 use super::gathered::{may_wait, send};
@@ -96,9 +96,13 @@ pub(crate) fn take_peer_messages<'a>(
     // client's.
     let is_there =
         || route.sessions.peek(session.network()).is_some_and(|there| Arc::ptr_eq(&there, session));
-    if message.is_some_and(|message| message.kind == PeerKind::Moved) && is_there() {
-        session.prove_relay();
-        forwarder.claim_pending(route, session);
+    if let Some(PeerMessage { kind: PeerKind::Moved, nonce, session: id }) = message
+        && is_there()
+    {
+        session.prove_relay((nonce, id));
+        if !session.is_unproven_relay() {
+            forwarder.claim_pending(route, session);
+        }
     }
     let single = |batch: GsoBatch<'a>| {
         batch.datagrams().map(move |datagram| GsoBatch::single(datagram, batch.ecn))

@@ -28,6 +28,7 @@ pub(crate) use deadlines::Deadlines;
 pub(crate) use flow_id::FlowId;
 pub(crate) use following::Followed;
 pub(crate) use occupancy::Occupancy;
+pub(crate) use server_side::RelayName;
 pub(crate) use state::Session;
 pub(crate) use upstream::Upstream;
 #[cfg(all(test, feature = "shuttle"))]

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use packrat_wire::SessionId;
 use packrat_wire::estimate::Timestamp;
 
 use super::endpoint::{endpoint_for, source_ports};
@@ -15,8 +16,8 @@ use crate::context::{RouteContext, Settings};
 use crate::log::{Event, LogSubject};
 use crate::metrics::Metric;
 use crate::socket::{ClientAddress, EndpointAddress, FlowPermit, SourcePorts};
-use crate::sync::RwLock;
 use crate::sync::atomic::{AtomicU8, Ordering};
+use crate::sync::{Mutex, RwLock};
 
 /// Longest time that a server which is not configured any more may leave its client without an
 /// answer; then another one is tried.
@@ -58,6 +59,9 @@ fn connect(
     Upstream::open(endpoint, settings.is_peer(endpoint.get()), &ports)
 }
 
+/// The name of a relay: the nonce of the question that it answers, and the session in question.
+pub(crate) type RelayName = (u64, SessionId);
+
 /// The side of a session towards its server.
 #[derive(Debug)]
 pub(super) struct ServerSide {
@@ -65,6 +69,7 @@ pub(super) struct ServerSide {
     state: UpstreamStateCell,
     /// A [`Relay`]: whether `upstream` leads to another gateway; known without its lock.
     relay: AtomicU8,
+    relay_name: Mutex<Option<RelayName>>,
     far_round_trip: FarRoundTrip,
     /// The right to the descriptor and the port of `upstream`.
     _permit: FlowPermit,
@@ -84,6 +89,7 @@ impl ServerSide {
             state: UpstreamStateCell::new(state_of(&upstream)),
             relay: AtomicU8::new(Relay::of(&upstream) as u8),
             upstream: RwLock::new(Arc::new(upstream)),
+            relay_name: Mutex::default(),
             far_round_trip: FarRoundTrip::default(),
             _permit: permit,
         })
@@ -103,8 +109,21 @@ impl ServerSide {
         self.relay.load(Ordering::Relaxed) == Relay::Unproven as u8
     }
 
-    /// Notes that the other gateway has confirmed the client's path.
-    pub(super) fn prove_relay(&self) {
+    /// Names the relay that the session has begun with, once.
+    pub(super) fn name_relay(&self, name: RelayName) {
+        self.relay_name.lock().get_or_insert(name);
+    }
+
+    /// The name of the relay whose other gateway has not confirmed the client's path yet.
+    pub(super) fn unproven_relay(&self) -> Option<RelayName> {
+        self.is_unproven_relay().then(|| *self.relay_name.lock()).flatten()
+    }
+
+    /// Notes that the other gateway has confirmed the client's path, for the relay of this name.
+    pub(super) fn prove_relay(&self, name: RelayName) {
+        if self.unproven_relay() != Some(name) {
+            return;
+        }
         let (from, to) = (Relay::Unproven as u8, Relay::Proven as u8);
         // Another thread may have left that gateway.
         let _ = self.relay.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);

@@ -18,7 +18,7 @@ use super::evidence::Evidence;
 use super::flow_id::FlowId;
 use super::occupancy::{Occupancy, Occupant};
 use super::path_claim::PathClaim;
-use super::server_side::ServerSide;
+use super::server_side::{RelayName, ServerSide};
 use super::transfer::Transfer;
 use super::upstream::Upstream;
 use crate::context::{RouteContext, Settings};
@@ -251,9 +251,19 @@ impl Session {
         self.server_side.is_unproven_relay()
     }
 
-    /// Notes that the other gateway has confirmed the client's path.
-    pub(crate) fn prove_relay(&self) {
-        self.server_side.prove_relay();
+    /// Names the relay that the session has begun with, once.
+    pub(crate) fn name_relay(&self, name: RelayName) {
+        self.server_side.name_relay(name);
+    }
+
+    /// The name of the relay whose other gateway has not confirmed the client's path yet.
+    pub(crate) fn unproven_relay(&self) -> Option<RelayName> {
+        self.server_side.unproven_relay()
+    }
+
+    /// Notes that the other gateway has confirmed the client's path, for the relay of this name.
+    pub(crate) fn prove_relay(&self, name: RelayName) {
+        self.server_side.prove_relay(name);
     }
 
     /// The first round trip to the server, in microseconds, with the server's time to answer.

@@ -121,6 +121,11 @@ impl RouteConfig {
             "static_key",
             "and `static_key_file` are both given; give one of them",
         )?;
+        let problem = "must be two at most: the one in use, and the next or previous one";
+        require(self.peer_keys.len() <= 2, "peer_keys", problem)?;
+        let has_key = self.static_key.is_some() || self.static_key_file.is_some();
+        let problem = "need a `static_key`, the same for all gateways of the address";
+        require(self.peer_keys.is_empty() || has_key, "peer_keys", problem)?;
         require(
             self.token_keys.is_empty() || self.token_keys_file.is_none(),
             "token_keys",
@@ -232,6 +237,11 @@ mod tests {
                 "token_keys_file",
             ),
             (format!(r#"{{{endpoints},"tokens":"required"}}"#), "token_keys"),
+            (format!(r#"{{{endpoints},"peer_keys":["0f"]}}"#), "static_key"),
+            (
+                format!(r#"{{{endpoints},"static_key":"ab","peer_keys":["a","b","c"]}}"#),
+                "two at most",
+            ),
             (format!(r#"{{{endpoints},"tokens":"perhaps"}}"#), "perhaps"),
         ] {
             let error = read(&text).unwrap_err();

@@ -126,6 +126,10 @@ pub struct RouteConfig {
     /// space around them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub static_key_file: Option<PathBuf>,
+    /// Secrets of the gateways that share `static_key`, each 64 hexadecimal digits: the one in use,
+    /// then the next or previous one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peer_keys: Vec<Hidden>,
     /// Congestion control of the servers.
     #[serde(skip_serializing_if = "default::is_any_sender")]
     pub sender: SenderKind,
@@ -219,6 +223,7 @@ impl RouteConfig {
             handshakes_per_second_without_cookie: default::HANDSHAKES_PER_SECOND_WITHOUT_COOKIE,
             static_key: None,
             static_key_file: None,
+            peer_keys: Vec::new(),
             sender: SenderKind::Any,
             holdout: 0.0,
             tokens: TokenPolicy::Off,

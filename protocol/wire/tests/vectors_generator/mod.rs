@@ -32,6 +32,8 @@ pub(crate) const CLIENT_SEED: [u8; 32] = [0x11; 32];
 pub(crate) const GATEWAY_SEED: [u8; 32] = [0x22; 32];
 /// The gateway's static private key.
 pub(crate) const STATIC_KEY: [u8; 32] = [0x33; 32];
+/// The secret of the gateways of one address.
+const PEER_SECRET: [u8; 32] = [0x44; 32];
 /// The attempt's nonce.
 pub(crate) const NONCE: u64 = 0x0102_0304_0506_0708;
 
@@ -279,13 +281,14 @@ fn cookies() -> Value {
 }
 
 fn peers() -> Value {
-    let key = PeerKey::new(&STATIC_KEY);
+    let key = PeerKey::new(&PEER_SECRET);
     let session = SessionId::new(0xa1b2_c3d4);
     let kinds = [
         ("inquiry", PeerKind::Inquiry, NONCE),
         ("not_mine", PeerKind::NotMine, NONCE),
         ("mine", PeerKind::Mine, NONCE),
-        ("moved", PeerKind::Moved, 0),
+        ("moved", PeerKind::Moved, NONCE),
+        ("arrival", PeerKind::Arrival, NONCE),
     ];
     let messages: Vec<Value> = kinds
         .into_iter()
@@ -297,7 +300,7 @@ fn peers() -> Value {
             })
         })
         .collect();
-    json!({ "static_key": hex(&STATIC_KEY), "messages": messages })
+    json!({ "secret": hex(&PEER_SECRET), "messages": messages })
 }
 
 /// The client params of the vectors.
