@@ -31,7 +31,6 @@ mod channel;
 mod coding;
 mod eacks;
 mod epoch;
-mod far_link;
 mod first_window;
 mod last_mile;
 mod numbering;
@@ -342,9 +341,6 @@ impl Session {
         now: Timestamp,
         counters: &mut FlowCounters,
     ) -> Option<NumberHeader> {
-        if let Some(uploads) = &mut self.uploads {
-            uploads.on_answer(datagram.len(), now);
-        }
         let identifier = self.agreed.key.identify(self.agreed.scheme, datagram);
         let permit = &mut self.permit;
         counters.evictions_full +=

@@ -29,8 +29,6 @@ struct Setting {
     delay: Duration,
     /// Round trip between gateway and server.
     far: Duration,
-    /// The link to the server: time for a datagram, and room in its queue.
-    far_link: (Duration, usize),
     /// Loss of the last mile, per 1000: towards the gateway, and towards the client.
     loss: [u32; 2],
     /// Late datagrams towards the gateway, per 1000, and how late they come.
@@ -62,7 +60,6 @@ const CALM: Setting = Setting {
     tolerates_losses: false,
     delay: Duration::from_millis(2),
     far: Duration::ZERO,
-    far_link: (Duration::ZERO, 0),
     loss: [0, 0],
     late: (0, Duration::ZERO),
     datagrams: 4000,
@@ -95,8 +92,6 @@ struct Outcome {
     /// Datagrams at the server that are not the client's.
     strange: u64,
     lost: u64,
-    /// Datagrams that the queue of the link to the server has dropped.
-    dropped: Vec<u64>,
     numbered: u64,
     counters: FlowCounters,
     stats: AssistStats,
@@ -146,7 +141,6 @@ struct World {
     skipped: u64,
     /// When the transmitter of the last mile is free.
     free_at: Timestamp,
-    far_free_at: Timestamp,
     outcome: Outcome,
 }
 
@@ -173,7 +167,6 @@ impl World {
             leap: None,
             skipped: 0,
             free_at: now,
-            far_free_at: now,
             outcome: Outcome::default(),
         }
     }
@@ -269,15 +262,8 @@ impl World {
             Some(number) => {
                 let time = self.now.saturating_since(self.sent[&number]);
                 self.outcome.arrived.push((number, time));
-                let (each, room) = self.setting.far_link;
-                let begins = self.far_free_at.max(self.now);
-                if begins.saturating_since(self.now) > each * room as u32 {
-                    self.outcome.dropped.push(number);
-                    return;
-                }
-                self.far_free_at = begins + each;
                 if number.is_multiple_of(2) {
-                    self.schedule.plan(self.far_free_at + self.setting.far, Event::Answers);
+                    self.schedule.plan(self.now + self.setting.far, Event::Answers);
                 }
             }
             None => self.outcome.strange += 1,
@@ -630,45 +616,4 @@ fn the_number_is_taken_off_without_a_session_as_well() {
     assert!(flow.receive_upward(numbered, 2, Timestamp::ZERO, &mut out));
     assert_eq!(out.datagrams_to_server().collect::<Vec<_>>(), [(&b"base"[..], 2)]);
     assert!(!flow.receive_upward(b"base", 2, Timestamp::ZERO, &mut out));
-}
-
-/// One datagram in 800 us comes, and the link to the server takes 400 us for each: twice the rate.
-/// Datagrams that a hole has kept back overflow its queue.
-const SLOWER_BEYOND: Setting = Setting {
-    delay: Duration::from_millis(10),
-    far: Duration::from_millis(40),
-    far_link: (Duration::from_micros(400), 16),
-    loss: [20, 20],
-    datagrams: 10_000,
-    ..CALM
-};
-
-#[test]
-fn what_has_waited_is_spread_where_a_slower_link_follows() {
-    for seed in 21..24 {
-        let outcome = run(SLOWER_BEYOND, seed);
-        assert_eq!(outcome.missing(&SLOWER_BEYOND), 0);
-        let early = outcome.dropped.iter().filter(|number| **number < 2500).count();
-        let late = outcome.dropped.len() - early;
-        assert!(early > 20, "until the gateway knows: {early}");
-        assert!(late * 4 < early, "in three times the time: {late} after {early}");
-    }
-}
-
-#[test]
-fn a_stretching_server_delays_its_client_by_the_patience() {
-    // The link loses no datagrams.
-    let stretches = Setting { far_link: (Duration::from_micros(700), 1 << 20), ..SLOWER_BEYOND };
-    let honest = Setting { far_link: (Duration::ZERO, 1 << 20), ..SLOWER_BEYOND };
-    for seed in 24..27 {
-        let [waits, base] = [stretches, honest].map(|setting| run(setting, seed));
-        let mean = |outcome: &Outcome| {
-            outcome.times().iter().sum::<Duration>() / outcome.arrived.len() as u32
-        };
-        assert_eq!((waits.missing(&stretches), waits.dropped.len()), (0, 0));
-        assert!(mean(&waits) > mean(&base) * 11 / 10, "it is believed");
-        // A round trip and the margin of the patience, beside the way.
-        assert!(waits.slowest() < Duration::from_millis(150), "{:?}", waits.slowest());
-        assert!(waits.out_of_order() <= base.out_of_order() + 20, "{}", waits.out_of_order());
-    }
 }

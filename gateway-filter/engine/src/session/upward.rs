@@ -11,9 +11,6 @@
 //!                  a hole below, room, repairs not paused -------------> waits -> passes in order
 //!   hole           filled, patience over, the queue's, repairs pause, no room -> the wait ends
 //! ```
-//!
-//! Datagrams that a filled hole releases leave at once, unless a link follows that is slower than
-//! the last mile: a burst would overflow its queue, so they are spread ([`super::far_link`]).
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -26,7 +23,6 @@ use packrat_wire::number::{MAXIMUM_JUMP, MaskedNumber, Places};
 
 use super::backlog::Rate;
 use super::breaker::Change;
-use super::far_link::{FarLink, Spread};
 use super::last_mile::LastMile;
 use super::queue_losses::{Arrivals, Met, QueueLosses, seconds};
 use super::{Breaker, HOLD_STEP_BYTES, Session, Turn};
@@ -44,8 +40,6 @@ const WAITING_DATAGRAMS: usize = 4096;
 const MAXIMUM_HOLES: usize = 2048;
 /// Most datagrams whose losses are not judged yet.
 const PENDING_DATAGRAMS: usize = 2048;
-/// Number of datagrams that may leave at once, whichever link follows.
-const SPREAD_DATAGRAMS: usize = 16;
 /// Bytes that each waiting datagram takes beside its own.
 const OVERHEAD_BYTES: usize = 64;
 
@@ -72,13 +66,11 @@ const TOLD_WORK: u64 = 5;
 /// Work of a hole that opens.
 const HOLE_WORK: u64 = 100;
 
-/// A waiting datagram, its congestion mark, and the time of its arrival; if it was missing, of the
-/// arrival of the next ones.
+/// A waiting datagram, and its congestion mark.
 #[derive(Debug)]
 struct WaitingDatagram {
     datagram: Vec<u8>,
     mark: u8,
-    since: Timestamp,
 }
 
 /// A session's uploads: the record, which a step takes out, and the waiting datagrams, which must
@@ -108,19 +100,11 @@ impl Uploads {
         }
     }
 
-    /// Records a datagram of `length` bytes from the server.
-    pub(crate) fn on_answer(&mut self, length: usize, now: Timestamp) {
-        if let Some(upward) = &mut self.upward {
-            upward.far.on_answer(length, now);
-        }
-    }
-
     /// Forgets measurements of the old path after the client has moved.
     pub(crate) fn move_to_new_path(&mut self) {
         if let Some(upward) = &mut self.upward {
             upward.breaker = LazyBox::new();
             upward.observer = None;
-            upward.far = FarLink::default();
         }
     }
 
@@ -151,24 +135,17 @@ impl Waiting {
         self.by_place.is_empty()
     }
 
-    fn insert(&mut self, place: u64, datagram: &[u8], mark: u8, since: Timestamp) {
+    fn insert(&mut self, place: u64, datagram: &[u8], mark: u8) {
         self.bytes += datagram.len();
-        self.by_place.insert(place, WaitingDatagram { datagram: datagram.to_vec(), mark, since });
+        self.by_place.insert(place, WaitingDatagram { datagram: datagram.to_vec(), mark });
     }
 
-    /// Place and time of the lowest waiting datagram.
-    fn first(&self) -> Option<(u64, Timestamp)> {
-        self.by_place.first_key_value().map(|(place, waiting)| (*place, waiting.since))
-    }
-
-    /// Passes the lowest waiting datagram. Returns its length.
-    fn pass_first(&mut self, out: &mut Outbox) -> usize {
-        let Some((_, WaitingDatagram { datagram, mark, .. })) = self.by_place.pop_first() else {
-            return 0;
-        };
-        self.bytes -= datagram.len();
-        out.send_to_server(&datagram, mark);
-        datagram.len()
+    /// Passes the lowest waiting datagram.
+    fn pass_first(&mut self, out: &mut Outbox) {
+        if let Some((_, WaitingDatagram { datagram, mark })) = self.by_place.pop_first() {
+            self.bytes -= datagram.len();
+            out.send_to_server(&datagram, mark);
+        }
     }
 }
 
@@ -254,9 +231,6 @@ struct Upward {
     newest_at: Timestamp,
     telling: Telling,
     breaker: LazyBox<Breaker>,
-    far: FarLink,
-    /// A burst is passing, spread over time.
-    spread: Option<Spread>,
     observer: Option<Box<Observer>>,
     /// Places that the client has used, confirmed by more than one datagram: an invented number
     /// leads ahead of them, and the next datagrams fill the places between.
@@ -272,49 +246,21 @@ impl Upward {
             newest_at: Timestamp::ZERO,
             telling: Telling::default(),
             breaker: LazyBox::new(),
-            far: FarLink::default(),
-            spread: None,
             observer: None,
             confirmed: 0,
         }))
     }
 
-    /// Passes the datagrams that have no hole below them, at once or spread, and those beyond the
-    /// room.
-    fn release(&mut self, waiting: &mut Waiting, room: usize, now: Timestamp, out: &mut Outbox) {
-        self.begin_spread(waiting, now);
-        let mut passed = 0;
-        while let Some((place, since)) = waiting.first() {
+    /// Passes the datagrams that have no hole below them, and those beyond the room.
+    fn release(&mut self, waiting: &mut Waiting, room: usize, out: &mut Outbox) {
+        while let Some((place, _)) = waiting.by_place.first_key_value() {
             let is_full = waiting.bytes > room || waiting.by_place.len() > WAITING_DATAGRAMS;
             let lowest = self.holes.first_key_value().map(|(lowest, _)| *lowest);
-            if let Some(hole) = lowest.filter(|lowest| *lowest < place) {
-                self.spread = None;
-                if !is_full {
-                    break;
-                }
-                self.holes.remove(&hole);
-                continue;
+            match lowest.filter(|lowest| lowest < place) {
+                Some(_) if !is_full => return,
+                Some(hole) => drop(self.holes.remove(&hole)),
+                None => waiting.pass_first(out),
             }
-            if !is_full && self.spread.is_some_and(|spread| spread.due(since) > now) {
-                break;
-            }
-            passed += u32::from(waiting.pass_first(out) >= BULK_LENGTH);
-        }
-        if waiting.is_empty() {
-            self.spread = None;
-        }
-        self.far.on_forwarded(passed, now);
-    }
-
-    /// Begins to spread a burst, if a slower link follows.
-    fn begin_spread(&mut self, waiting: &Waiting, now: Timestamp) {
-        let hole = self.holes.first_key_value().map_or(u64::MAX, |(hole, _)| *hole);
-        if self.spread.is_none()
-            && let Some((_, first)) = waiting.first()
-            && waiting.by_place.range(..hole).nth(SPREAD_DATAGRAMS).is_some()
-            && self.far.is_slower(now)
-        {
-            self.spread = Some(Spread::new(first, now));
         }
     }
 
@@ -401,7 +347,6 @@ impl Session {
         let Some(place) = upward.places.read(number, identifier, now) else { return false };
         upward.telling.untold += 1;
         upward.telling.first_untold.get_or_insert(now);
-        let mut since = now;
         if place >= expected {
             upward.newest_at = now;
             // A jump by so large a number of places skips no datagrams: a far number was believed
@@ -413,7 +358,6 @@ impl Session {
             let observer = upward.observer.get_or_insert_default();
             observer.on_newest(from, place, datagram.len(), backlog, now);
         } else if let Some(hole) = upward.holes.remove(&place) {
-            since = hole.since;
             let overtaking = self.last_mile.overtaking();
             if let Some(observer) = &mut upward.observer {
                 observer.arrived += datagram.len() as f64;
@@ -434,14 +378,13 @@ impl Session {
         let Some(Uploads { waiting, .. }) = self.uploads.as_deref_mut() else { return false };
         let waits = is_above && (!waiting.is_empty() || datagram.len() >= BULK_LENGTH);
         if !waits && waiting.is_empty() {
-            upward.far.on_forwarded(u32::from(datagram.len() >= BULK_LENGTH), now);
             return false;
         }
-        waiting.insert(place, datagram, mark, since);
+        waiting.insert(place, datagram, mark);
         if waits {
             turn.counters.upward_waited += 1;
         }
-        upward.release(waiting, room, now, turn.out);
+        upward.release(waiting, room, turn.out);
         true
     }
 
@@ -518,7 +461,7 @@ impl Session {
         if shown > 0
             && let Some(Uploads { waiting, .. }) = self.uploads.as_deref_mut()
         {
-            upward.release(waiting, usize::MAX, turn.now, turn.out);
+            upward.release(waiting, usize::MAX, turn.out);
         }
     }
 
@@ -539,7 +482,7 @@ impl Session {
             turn.counters.upward_given_up += 1;
             upward.breaker.on_in_vain(turn.now);
         }
-        upward.release(waiting, usize::MAX, turn.now, turn.out);
+        upward.release(waiting, usize::MAX, turn.out);
     }
 
     /// Sends the client a message about missing datagrams, if it is due.
@@ -588,7 +531,6 @@ impl Session {
         if !wanted {
             turn.counters.upward_shown += upward.holes.len() as u64;
             upward.holes.clear();
-            upward.spread = None;
             if let Some(uploads) = &mut self.uploads {
                 uploads.release_all(turn.out);
             }
@@ -599,9 +541,7 @@ impl Session {
     pub(super) fn upward_timeout(&self) -> Option<Timestamp> {
         let upward = self.uploads.as_ref()?.upward.as_deref()?;
         let hole = upward.holes.first_key_value().map(|(_, hole)| hole.until);
-        let first = self.uploads.as_ref().and_then(|uploads| uploads.waiting.first());
-        let due = upward.spread.zip(first).map(|(spread, (_, since))| spread.due(since));
-        hole.into_iter().chain(due).chain(upward.telling_at(self.again())).min()
+        hole.into_iter().chain(upward.telling_at(self.again())).min()
     }
 
     /// Gives up overdue holes, and sends the message that is due.
