@@ -1,5 +1,5 @@
-//! Processing of eACKs: they are decoded against the forwarded datagrams, and fates, repairs and
-//! findings about the sender follow.
+//! Processing of eACKs: they are decoded against the forwarded datagrams, and fates follow; then
+//! repairs ([`super::judging`]) and findings about the sender ([`super::sender`]).
 
 use core::time::Duration;
 
@@ -8,39 +8,17 @@ use packrat_wire::estimate::{STANDING_QUEUE, Timestamp};
 use packrat_wire::message::{Eack, Message, Report, ResetReason};
 use packrat_wire::{Epoch, MessageCounter};
 
-use super::breaker::Change;
 use super::outage::OUTAGE_DATAGRAMS;
 use super::queue_losses::Low;
-use super::repairs::Repairs;
-use super::shadow::RoundTrips;
-use super::trial::Trial;
 use super::{Session, Turn};
-use crate::config::SenderAnswer;
 use crate::event::{Event, Side};
 use crate::history::{Fate, SETTLED_ENTRIES};
 use crate::live::LiveStream;
 use crate::reconciliation::{AfterFailure, EpochOf};
-use crate::repair::{
-    ASSUMED_ROUND_TRIP, Decision, MAXIMUM_TRANSMISSIONS, copies, decide, is_crowded, patience,
-};
+use crate::repair::ASSUMED_ROUND_TRIP;
 use crate::sample::Sample;
-use crate::sender_memory::Finding;
 use crate::sequence::Sequence;
 use crate::session_event::{EackIgnoredReason, GiveUpReason, SessionEvent};
-
-/// Work of deciding about a missing datagram.
-const REPAIR_WORK: u64 = 80;
-
-/// Datagrams are counted over no shorter time than this.
-const SHORTEST_ROUND_TRIP: Duration = Duration::from_millis(1);
-
-/// Verdict on a missing datagram.
-enum Verdict {
-    Wait,
-    /// Number of copies, and the time between them.
-    Send(u32, Duration),
-    GiveUp(GiveUpReason),
-}
 
 /// Reports that an eACK is ignored.
 fn ignore(eack: MessageCounter, reason: EackIgnoredReason, turn: &mut Turn<'_>) {
@@ -97,6 +75,20 @@ impl Session {
             ignore(counter, EackIgnoredReason::Limited, turn);
             return;
         }
+        let (accepted, work) = self.decode(eack, turn);
+        if accepted {
+            self.eack_credit.charge(work);
+            self.on_decoded(counter, eack, newest, measured, turn);
+        } else {
+            self.on_failed_decode(counter, eack.encoding, work, turn);
+        }
+        self.trim(SETTLED_ENTRIES);
+        self.schedule_probe(turn.now);
+    }
+
+    /// Decodes the difference of an eACK's set and the gateway's into the scratch. Returns whether
+    /// that succeeds within the client's credit, and its work.
+    fn decode(&mut self, eack: &Eack<'_>, turn: &mut Turn<'_>) -> (bool, u64) {
         let (now, mut work, mut unpaid) = (turn.now, 0, turn.unpaid_work);
         let Self { permit, eack_credit, .. } = self;
         let spend = |spent: u64, failed: bool| {
@@ -116,14 +108,7 @@ impl Session {
                 |identifier: &&Identifier| self.history.sequence_of(**identifier).is_none();
             self.eack_credit.take_foreign(only_there.filter(is_foreign).count())
         };
-        if accepted {
-            self.eack_credit.charge(work);
-            self.on_decoded(counter, eack, newest, measured, turn);
-        } else {
-            self.on_failed_decode(counter, eack.encoding, work, turn);
-        }
-        self.trim(SETTLED_ENTRIES);
-        self.schedule_probe(turn.now);
+        (accepted, work)
     }
 
     /// Notes that the client has a datagram: if it was sent once, the path carries its length.
@@ -350,112 +335,6 @@ impl Session {
         repairs.follow_loss(last_mile.path.loss(), permit.gateway().config().repair_budget);
     }
 
-    /// Checks whether the sender begins with a window that no loss-based sender has.
-    fn follow_first_window(&mut self, newest: Option<u64>) {
-        if self.first_window.on_eack(newest, self.history.next()) {
-            self.show_to_heedless();
-        }
-    }
-
-    /// `None`: the last mile was not measured yet.
-    fn round_trips(&self) -> Option<RoundTrips> {
-        let present = self.last_mile.path.round_trip()?.max(SHORTEST_ROUND_TRIP);
-        let least = self.last_mile.base()?.min(present).max(SHORTEST_ROUND_TRIP);
-        let far = self.server_round_trip.unwrap_or_default();
-        let is_whole = self.server_round_trip.is_some();
-        Some(RoundTrips { least: least + far, present: present + far, is_whole })
-    }
-
-    /// Shows losses to the sender from here on, unless it gives way, or the operator has configured
-    /// its answer.
-    fn show_to_heedless(&mut self) {
-        let is_unknown = self.permit.gateway().config().sender == SenderAnswer::Unknown;
-        if is_unknown && self.live.is_none() {
-            self.shown = Some(Box::new(Trial::of_heedless()));
-        }
-    }
-
-    /// Checks how the sender answers the losses that it is shown.
-    fn follow_sender(&mut self, newest: Option<u64>, newly_missing: u64, turn: &mut Turn<'_>) {
-        let forwarded = self.history.next();
-        let is_found = newest.is_some() && newly_missing > 0;
-        if let Some(shown) = &mut self.shown {
-            shown.on_forwarded(forwarded);
-        }
-        let is_tolerated = self.is_tolerated();
-        if let Some(shown) = &mut self.shown {
-            if !is_tolerated {
-                shown.end_start(false);
-                if let Some(shadow) = &mut self.shadow {
-                    shadow.hide();
-                }
-            } else if is_found && shown.note_shown() {
-                let senders = &self.permit.gateway().senders;
-                let tipped = senders.on_shown(self.permit.network(), turn.now);
-                self.tell_judged(tipped, turn);
-            }
-        }
-        if !self.watches_sender && self.shown.is_none() {
-            return;
-        }
-        let Some(round_trips) = self.round_trips() else { return };
-        let shadow = self.shadow.get_or_insert_default();
-        let finding = shadow.on_eack(forwarded, round_trips, turn.now);
-        let has_had_time =
-            !round_trips.is_whole && is_found || shadow.has_judged_growth(round_trips, turn.now);
-        let is_heedless = shadow.is_queues();
-        match &mut self.shown {
-            None if self.watches_sender && is_heedless && finding == Some(Finding::Tolerates) => {
-                self.watches_sender = false;
-                shadow.begin_anew();
-                self.show_to_heedless();
-            }
-            Some(shown) if is_tolerated => match finding {
-                Some(finding) => self.on_finding(finding, turn),
-                None if shown.is_at_start() && has_had_time => {
-                    shown.end_start(false);
-                    if !shown.shows() {
-                        let network = self.permit.network();
-                        self.permit.gateway().senders.on_undecided(network, turn.now);
-                    }
-                }
-                None => {}
-            },
-            _ => {}
-        }
-    }
-
-    /// Applies a finding about the session's sender, and votes.
-    fn on_finding(&mut self, finding: Finding, turn: &mut Turn<'_>) {
-        let Some(shown) = &mut self.shown else { return };
-        match finding {
-            Finding::Tolerates if shown.note_tolerance() => turn.counters.senders_tolerant += 1,
-            // The session has voted.
-            Finding::Tolerates => return,
-            Finding::Answers => {
-                turn.counters.senders_answering += 1;
-                self.shown = None;
-            }
-            Finding::Fits => {
-                let has_voted = shown.tolerates();
-                self.shown = None;
-                if has_voted {
-                    return;
-                }
-            }
-        }
-        let network = self.permit.network();
-        let tipped = self.permit.gateway().senders.vote(network, finding, turn.now);
-        self.tell_judged(tipped, turn);
-    }
-
-    /// Reports that sessions begin in another way from here on, if they do.
-    fn tell_judged(&self, tipped: Option<bool>, turn: &mut Turn<'_>) {
-        if let Some(tolerant) = tipped {
-            turn.out.event(Event::SendersJudged { session: self.id(), tolerant });
-        }
-    }
-
     /// Updates the rate of symbols.
     fn follow_coding(&mut self, now: Timestamp) {
         let tolerated = self.is_tolerated();
@@ -465,149 +344,6 @@ impl Session {
             let last_mile = &self.last_mile;
             coding.follow(last_mile.base().or(last_mile.path.round_trip()), maximum, now);
         }
-    }
-
-    /// Sends the missing datagrams that are worth a repair.
-    fn repair(&mut self, newest: Option<u64>, turn: &mut Turn<'_>) {
-        if self.repairs.is_empty() {
-            return;
-        }
-        self.charge(REPAIR_WORK * self.repairs.len() as u64, turn);
-        let tolerated = self.is_tolerated();
-        let patience =
-            patience(&self.last_mile.path, self.live.is_some(), self.agreed.maximum_hold);
-        let mut sequences = core::mem::take(&mut turn.scratch().sequences);
-        sequences.clear();
-        sequences.extend(self.repairs.sequences());
-        let now = turn.now;
-        let is_new = |repairs: &Repairs, sequence| {
-            repairs.get(sequence).is_some_and(|repair| repair.is_new(now))
-        };
-        let mut too_many = 0;
-        if sequences.len() > OUTAGE_DATAGRAMS {
-            let found = sequences.iter().filter(|sequence| is_new(&self.repairs, **sequence));
-            too_many = found.count().saturating_sub(OUTAGE_DATAGRAMS);
-        }
-        for &sequence in &sequences {
-            if too_many > 0 && is_new(&self.repairs, sequence) {
-                too_many -= 1;
-                turn.counters.repairs_late += 1;
-                self.give_up(sequence, GiveUpReason::TooManyMissing, turn);
-                continue;
-            }
-            let verdict = self.judge(sequence, newest, tolerated, patience, turn.now);
-            self.note_in_vain(sequence, &verdict, turn.now);
-            match verdict {
-                Verdict::Wait => {}
-                Verdict::GiveUp(reason) => {
-                    match reason {
-                        GiveUpReason::QueueStands => {
-                            turn.counters.losses_shown += 1;
-                            self.note_shown(sequence, true, turn.now);
-                        }
-                        GiveUpReason::Tolerated => {
-                            turn.counters.losses_tolerated += 1;
-                            self.note_shown(sequence, false, turn.now);
-                        }
-                        GiveUpReason::RepairsPaused => turn.counters.repairs_paused += 1,
-                        GiveUpReason::BytesGone => turn.counters.repairs_evicted += 1,
-                        _ => turn.counters.repairs_late += 1,
-                    }
-                    self.give_up(sequence, reason, turn);
-                }
-                Verdict::Send(copies, spacing) => {
-                    if self.send_repair(sequence, turn) {
-                        self.repairs.plan_copies(sequence, copies, spacing, turn.now);
-                    }
-                }
-            }
-        }
-        turn.scratch().sequences = sequences;
-        self.repairs.sort_copies();
-    }
-
-    /// Reports to the sender's shadow that the sender is shown a loss.
-    fn note_shown(&mut self, sequence: u64, is_queues: bool, now: Timestamp) {
-        let forwarded = self.history.get(sequence).map(|entry| entry.forwarded_at);
-        let known = forwarded.zip(self.round_trips());
-        if let Some(((forwarded, round_trips), shadow)) = known.zip(self.shadow.as_mut()) {
-            shadow.on_shown(forwarded, is_queues, round_trips, now);
-        }
-    }
-
-    /// Reports to the breaker that a repaired datagram is given up.
-    fn note_in_vain(&mut self, sequence: u64, verdict: &Verdict, now: Timestamp) {
-        let was_sent = self.repairs.get(sequence).is_some_and(|repair| repair.transmissions() > 0);
-        let is_over =
-            matches!(verdict, Verdict::GiveUp(GiveUpReason::TooOld | GiveUpReason::TooManyRepairs));
-        if was_sent && is_over {
-            self.breaker.on_in_vain(now);
-        }
-    }
-
-    /// Checks whether repairs help, and pauses them if not.
-    fn follow_breaker(&mut self, turn: &mut Turn<'_>) {
-        if self.repairs.totals().1 == 0 {
-            return;
-        }
-        match self.breaker.on_repairs(turn.now) {
-            Some(Change::Paused(pause)) => {
-                turn.counters.repair_pauses += 1;
-                turn.tell(|| SessionEvent::RepairsPaused { pause });
-                self.repairs.forget_copies();
-            }
-            Some(Change::Resumed) => turn.tell(|| SessionEvent::RepairsResumed),
-            None => {}
-        }
-    }
-
-    /// Decides about a missing datagram.
-    fn judge(
-        &self,
-        sequence: u64,
-        newest: Option<u64>,
-        tolerated: bool,
-        patience: Duration,
-        now: Timestamp,
-    ) -> Verdict {
-        let Some(repair) = self.repairs.get(sequence) else { return Verdict::Wait };
-        if self.breaker.is_open(now) {
-            return Verdict::GiveUp(GiveUpReason::RepairsPaused);
-        }
-        if repair.is_new(now) && repair.is_queues() {
-            // The sender must see this loss, or it takes more than its share of the queue.
-            return Verdict::GiveUp(GiveUpReason::QueueStands);
-        }
-        if repair.is_new(now) && tolerated {
-            return Verdict::GiveUp(GiveUpReason::Tolerated);
-        }
-        if self.history.cached_length(sequence).is_none() {
-            return Verdict::GiveUp(GiveUpReason::BytesGone);
-        }
-        let forwarded = self.history.get(sequence).map_or(now, |entry| entry.forwarded_at);
-        if self.live.as_ref().is_some_and(|live| live.is_late(forwarded, now)) {
-            return Verdict::GiveUp(GiveUpReason::WindowOver);
-        }
-        let path = &self.last_mile.path;
-        let progress = repair.progress(newest, self.repairs.arrived(), now);
-        match decide(&progress, path.rtt(), Some(patience), MAXIMUM_TRANSMISSIONS) {
-            Decision::Wait => Verdict::Wait,
-            Decision::GiveUp(reason) => Verdict::GiveUp(reason),
-            Decision::Send => {
-                let behind = self.history.next().saturating_sub(sequence);
-                let crowded = is_crowded(behind, now.saturating_since(forwarded));
-                let target = self.permit.gateway().config().residual_loss_target;
-                let (copies, spacing) = copies(repair, path, patience, target, crowded, now);
-                Verdict::Send(copies, spacing)
-            }
-        }
-    }
-
-    pub(super) fn give_up(&mut self, sequence: u64, reason: GiveUpReason, turn: &mut Turn<'_>) {
-        let transmissions = self.repairs.give_up(sequence);
-        let datagram = Some(Sequence::new(sequence));
-        turn.tell(|| SessionEvent::GivenUp { datagram, transmissions, reason });
-        self.epoch.set.give_up(sequence, &mut self.history);
     }
 
     /// The last datagram that the client has before the first that is being repaired.
