@@ -379,7 +379,7 @@ impl Session {
         // A client that has not proven the session may not know it: to its transport, a number
         // would be garbage.
         let numbering = self.numbering.as_mut().filter(|_| self.channel.is_proven())?;
-        let number = numbering.number(self.history.next() - 1, identifier, datagram.len())?;
+        let number = numbering.number(self.history.next() - 1, identifier, datagram)?;
         if let Some(coding) = &mut self.coding {
             coding.on_forward(now);
         }

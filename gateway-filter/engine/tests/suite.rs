@@ -13,6 +13,7 @@ mod memory;
 mod outage;
 mod path_validation;
 mod reconciliation;
+mod scone;
 mod session_events;
 mod sessions;
 mod shim;
