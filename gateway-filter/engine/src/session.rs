@@ -334,11 +334,12 @@ impl Session {
     }
 
     /// Records a datagram that passes, and keeps its bytes. Returns the number to put in front of
-    /// it.
+    /// it. `congested`: it came with the mark CE.
     #[inline]
     pub(crate) fn forward(
         &mut self,
         datagram: &[u8],
+        congested: bool,
         now: Timestamp,
         counters: &mut FlowCounters,
     ) -> Option<NumberHeader> {
@@ -361,6 +362,9 @@ impl Session {
                 // for one.
                 return None;
             }
+        }
+        if congested {
+            self.history.note_congested();
         }
         self.repairs.on_forward(datagram.len());
         let mut probes = true;
