@@ -115,6 +115,7 @@ func (d *destinations) find(rest []byte) int {
 }
 
 func behindShortHeader(datagram []byte) ([]byte, bool) {
+	datagram = behindScone(datagram)
 	if len(datagram) == 0 || datagram[0]&0xc0 != 0x40 {
 		return nil, false
 	}
@@ -123,6 +124,7 @@ func behindShortHeader(datagram []byte) ([]byte, bool) {
 
 // splitLongHeader returns the destination and source connection IDs of a long header.
 func splitLongHeader(datagram []byte) (destination, source []byte, ok bool) {
+	datagram = behindScone(datagram)
 	if len(datagram) < 6 || datagram[0]&0x80 == 0 {
 		return nil, nil, false
 	}

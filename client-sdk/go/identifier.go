@@ -46,7 +46,9 @@ type material struct {
 	length        int
 }
 
+// materialOf takes it without the SCONE packet in front, which the path may rewrite.
 func materialOf(scheme Scheme, datagram []byte) material {
+	datagram = behindScone(datagram)
 	length := len(datagram)
 	if scheme == Trailer && length >= 16 {
 		tail := datagram[length-16:]

@@ -388,7 +388,9 @@ func (s *Shim[M]) Send(datagram []byte, now time.Time) []byte {
 		// At another address of this client the datagram waits for a sealed one.
 		s.session.liveness.quietAt = now.Add(s.quietAfter())
 	}
-	if s.session == nil || s.session.upward == nil || !s.session.upward.takes(len(datagram), s.balance.isDownload(), now) {
+	// Networks on the path look for a SCONE packet at the very beginning.
+	if s.session == nil || s.session.upward == nil || hasScone(datagram) ||
+		!s.session.upward.takes(len(datagram), s.balance.isDownload(), now) {
 		return nil
 	}
 	s.figures.UpwardNumbered++

@@ -7,6 +7,7 @@ import xxhash
 P = 2**32 - 5
 WORD = 2**64 - 1
 TRAILER, PAYLOAD = 1, 2
+SCONE_VERSIONS = bytes.fromhex("6f7dc0fd"), bytes.fromhex("ef7dc0fd")
 POWER_SUMS, CODED_SYMBOLS = 1, 2
 
 
@@ -26,7 +27,20 @@ def derive(secret, label):
     return [int.from_bytes(digest[at : at + 8], "big") for at in range(0, 32, 8)]
 
 
+def behind_scone(datagram):
+    """A datagram without the SCONE packet in front, if it has a whole one (section 8)."""
+    at = 5
+    if datagram[:1] < b"\x80" or datagram[1:at] not in SCONE_VERSIONS:
+        return datagram
+    for _ in range(2):
+        if at >= len(datagram):
+            return datagram
+        at += 1 + datagram[at]
+    return datagram[at:] if at <= len(datagram) else datagram
+
+
 def identifier(key, scheme, datagram):
+    datagram = behind_scone(datagram)
     words = None
     if scheme == TRAILER and len(datagram) >= 16:
         tail = datagram[-16:]

@@ -497,7 +497,7 @@ impl Agent {
         {
             let mut errors = 0;
             for (datagram, mark) in message.datagrams() {
-                if self.table.bundle(id, datagram, now) {
+                if self.table.bundle(id, datagram, mark, now) {
                     continue;
                 }
                 let number = self.table.on_send(id, datagram, now);
@@ -809,16 +809,18 @@ mod tests {
 
     #[test]
     fn a_flow_follows_the_mark_of_its_programs_datagrams() {
-        use quinn_udp::EcnCodepoint::{Ect0, Ect1};
+        use quinn_udp::EcnCodepoint::{Ce, Ect0, Ect1};
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let (mut agent, _) = of_one_service(socket);
         let program = "127.0.0.1:5000".parse().unwrap();
         let peer = Peer { service: 0, address: program, through: None };
-        for mark in [Some(Ect0), Some(Ect1), None] {
+        for (mark, of_flow) in
+            [(Some(Ce), Some(Ect0)), (Some(Ect1), Some(Ect1)), (Some(Ce), Some(Ect1)), (None, None)]
+        {
             let now = agent.now();
             agent.forward(peer, &Message::of_one(program, b"@ short", mark), now);
             let id = agent.table.find(peer).unwrap();
-            assert!(agent.table.has_mark(id, mark), "{mark:?}");
+            assert!(agent.table.has_mark(id, of_flow), "{mark:?}");
         }
     }
 

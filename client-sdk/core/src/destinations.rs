@@ -20,6 +20,7 @@
 use core::time::Duration;
 
 use packrat_wire::estimate::Timestamp;
+use packrat_wire::scone;
 
 /// Bytes of the longest connection ID in QUIC, versions 1 and 2.
 const LONGEST_ID_BYTES: usize = 20;
@@ -140,13 +141,13 @@ impl Destinations {
 }
 
 fn behind_short_header(datagram: &[u8]) -> Option<&[u8]> {
-    let (first, rest) = datagram.split_first()?;
+    let (first, rest) = scone::behind(datagram).split_first()?;
     (first & 0xc0 == 0x40).then_some(rest)
 }
 
 /// The destination and source connection IDs of a long header.
 fn long_header(datagram: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (first, rest) = datagram.split_first()?;
+    let (first, rest) = scone::behind(datagram).split_first()?;
     let (version, rest) = rest.split_first_chunk()?;
     if first & 0x80 == 0 || !QUIC_VERSIONS.contains(version) {
         return None;
@@ -256,6 +257,21 @@ mod tests {
             assert_eq!(destinations.used.len(), 2);
             assert_eq!(destinations.used[0].id, ConnectionId::new(&[9; 8]).unwrap());
         }
+    }
+
+    /// A SCONE packet in front, of whatever advice, has no part in it.
+    #[test]
+    fn connection_ids_are_read_behind_a_scone_packet() {
+        let scone = |first: u8, packets: Vec<u8>| {
+            [&[first, 0x6f, 0x7d, 0xc0, 0xfd, 2, 5, 5, 0][..], &packets].concat()
+        };
+        let mut destinations = Destinations::default();
+        destinations.on_received(&scone(0xff, long(QUIC_VERSIONS[0], &[1, 2], &[7; 8])));
+        destinations.on_sent(&scone(0xff, long(QUIC_VERSIONS[0], &[7; 8], &[1, 2])), at(0));
+        assert!(destinations.is_in_use(&scone(0xc3, short(&[7; 8], 1)), at(1)));
+        destinations.on_sent(&scone(0xff, short(&[9; 8], 1)), at(2));
+        assert!(!destinations.is_in_use(&scone(0xff, short(&[7; 8], 1)), at(3)));
+        assert!(destinations.is_in_use(&short(&[9; 8], 1), at(3)));
     }
 
     #[test]

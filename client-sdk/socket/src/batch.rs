@@ -27,10 +27,10 @@ pub fn is_too_long(error: &io::Error) -> bool {
     error.raw_os_error() == Some(TOO_LONG)
 }
 
-/// The mark for sending a datagram again: it declares that the transport is capable of ECN; only
-/// the network reports congestion.
-pub(crate) fn capable(mark: Mark) -> Mark {
-    mark.map(|mark| if mark == EcnCodepoint::Ce { EcnCodepoint::Ect0 } else { mark })
+/// The mark for sending datagrams again after one with this mark: it declares that the transport is
+/// capable of ECN, as before. Only the network reports congestion, of one datagram.
+pub(crate) fn capable(mark: Mark, before: Mark) -> Mark {
+    if mark == Some(EcnCodepoint::Ce) { before.or(Some(EcnCodepoint::Ect0)) } else { mark }
 }
 
 /// Prepares a socket for batches, ECN and don't-fragment, with large buffers. It does not block any

@@ -34,7 +34,7 @@ pub(crate) struct Size {
 pub(crate) struct Flow<M> {
     pub(crate) peer: Peer,
     pub(crate) shim: GuardedShim<M>,
-    /// The ECN mark of the program's last datagram.
+    /// The ECN mark of the program's last datagram, but for a network's report of congestion.
     pub(crate) mark: Mark,
     /// Time of the last datagram, in either direction.
     pub(crate) last_active: Timestamp,
@@ -72,12 +72,17 @@ impl<M: Clone> Flow<M> {
     /// Sets the ECN mark of the program's next datagrams: waiting ones leave with the mark that
     /// they were sent with.
     pub(crate) fn set_mark(&mut self, mark: Mark, now: Timestamp, outlet: &mut impl Outlet<M>) {
-        let mark = capable(mark);
+        let mark = capable(mark, self.mark);
         if mark != self.mark {
             self.shim.end_bundle(now);
             self.drain(now, outlet);
             self.mark = mark;
         }
+    }
+
+    /// True if a datagram with this mark does not change the flow's.
+    pub(crate) fn has_mark(&self, mark: Mark) -> bool {
+        capable(mark, self.mark) == self.mark
     }
 
     /// Takes a datagram of the program's that leaves with others.

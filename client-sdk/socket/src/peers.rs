@@ -150,7 +150,7 @@ impl<M: Clone> Peers<M> {
 
     /// Takes a datagram of the program that can leave with others, as [`Table::bundle`] does.
     pub fn bundle(&mut self, peer: SocketAddr, datagram: &[u8], now: Timestamp) -> bool {
-        self.table.find(key(peer)).is_some_and(|id| self.table.bundle(id, datagram, now))
+        self.table.find(key(peer)).is_some_and(|id| self.table.bundle(id, datagram, None, now))
     }
 
     /// Called when the link refuses a datagram of this length because of its number, as

@@ -7,8 +7,9 @@ use std::time::Duration;
 use packrat_client::{
     Access, ClientConfig, Condition, Counters, LossMemory, NumberHeader, Shim, Timestamp,
 };
+use quinn_udp::EcnCodepoint;
 
-use crate::batch::{Mark, capable};
+use crate::batch::Mark;
 use crate::flow::{Flow, Outlet, Size};
 
 /// Limits of a table.
@@ -274,7 +275,7 @@ impl<M: Clone> Table<M> {
 
     /// True if the program's datagrams in a flow have had this ECN mark so far, as it is sent again.
     pub fn has_mark(&self, id: FlowId, mark: Mark) -> bool {
-        self.flows.get(&id).is_some_and(|flow| flow.mark == capable(mark))
+        self.flows.get(&id).is_some_and(|flow| flow.has_mark(mark))
     }
 
     /// Sets the ECN mark of the program's next datagrams in a flow. Waiting datagrams leave before,
@@ -304,9 +305,11 @@ impl<M: Clone> Table<M> {
 
     /// Takes a datagram of the program that can leave together with others, as
     /// [`Shim::bundle`](packrat_client::Shim::bundle) does; the flow then sends it. Call it before
-    /// [`Self::on_send`], and [`Self::serve`] afterwards.
-    pub fn bundle(&mut self, id: FlowId, datagram: &[u8], now: Timestamp) -> bool {
-        let is_taken = self.flows.get_mut(&id).is_some_and(|flow| flow.bundle(datagram, now));
+    /// [`Self::on_send`], and [`Self::serve`] afterwards. One whose mark reports congestion leaves
+    /// alone: others bear the flow's mark.
+    pub fn bundle(&mut self, id: FlowId, datagram: &[u8], mark: Mark, now: Timestamp) -> bool {
+        let flow = self.flows.get_mut(&id).filter(|_| mark != Some(EcnCodepoint::Ce));
+        let is_taken = flow.is_some_and(|flow| flow.bundle(datagram, now));
         if is_taken {
             self.arm(id);
         }

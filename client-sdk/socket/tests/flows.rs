@@ -214,18 +214,18 @@ fn what_waits_leaves_with_the_mark_that_it_was_sent_with() {
     world.table.on_send(id, handshake, world.now);
     for number in 0..200 {
         if number == 20 {
-            world.table.bundle(id, &acknowledgement(0), world.now);
+            world.table.bundle(id, &acknowledgement(0), mark, world.now);
         }
         world.serve(0, number);
         world.steps(4, true);
     }
     let (table, now, taken) = (&mut world.table, world.now, &mut world.sides[0].taken);
     taken.again.clear();
-    // A mark of congestion also shows that the transport is capable.
-    for (number, mark) in [(1, Some(Ect0)), (2, Some(Ce))] {
+    // A report of congestion belongs to one datagram, and would be lost among others.
+    for (number, mark) in [(1, Some(Ect0)), (9, Some(Ce)), (2, Some(Ect0))] {
         assert!(table.has_mark(id, mark));
         table.set_mark(id, mark, now, taken);
-        assert!(table.bundle(id, &acknowledgement(number), now));
+        assert_eq!(table.bundle(id, &acknowledgement(number), mark, now), mark != Some(Ce));
         table.serve(id, now, taken);
         assert!(taken.again.is_empty(), "it waits");
     }
@@ -235,7 +235,7 @@ fn what_waits_leaves_with_the_mark_that_it_was_sent_with() {
     let together = bundle::split(together).unwrap();
     assert!(together.datagrams().eq([acknowledgement(1), acknowledgement(2)]));
     taken.again.clear();
-    assert!(table.bundle(id, &acknowledgement(3), now));
+    assert!(table.bundle(id, &acknowledgement(3), None, now));
     world.steps(20, true);
     let taken = &world.sides[0].taken;
     let Some((_, None)) = taken.again.first() else { panic!("{:?}", taken.again) };

@@ -6,11 +6,12 @@ use packrat_eack::{Identifier, SketchLimits};
 use packrat_wire::bundle;
 use packrat_wire::control::{Control, DISCOVER_LENGTH, INIT_LENGTH, MAXIMUM_LENGTH};
 use packrat_wire::handshake::{ClientParams, Established, GatewayParams, Initiator, respond};
-use packrat_wire::identifier::IdentifierScheme;
+use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
 use packrat_wire::is_control;
 use packrat_wire::message::{Coded, MAXIMUM_RUNS, Message};
 use packrat_wire::number::{self, NumberKey};
 use packrat_wire::peer::PeerKey;
+use packrat_wire::scone;
 use packrat_wire::seal::{MAXIMUM_PLAINTEXT_BYTES, OpenError};
 use packrat_wire::{MessageCounter, SessionId};
 
@@ -36,6 +37,7 @@ pub fn wire(data: &[u8]) {
         }
         Err(error) => assert!(!error.to_string().is_empty()),
     }
+    check_scone(data);
     if let Some((number, base)) = number::split(data) {
         assert!(is_control(data) && Control::decode(data).is_err(), "a known type, too");
         let (key, identifier) = (NumberKey::new([1, 2]), Identifier::from_hash(3));
@@ -68,6 +70,20 @@ pub fn wire(data: &[u8]) {
             let missing: u64 = holes.runs().map(|run| u64::from(run.count)).sum();
             assert!(missing <= MAXIMUM_RUNS as u64 * u64::from(u16::MAX));
         }
+    }
+}
+
+/// A path may write any advice into a SCONE packet: the datagram stays the same.
+fn check_scone(data: &[u8]) {
+    let Some((packet, packets)) = scone::split(data) else { return };
+    assert_eq!([packet, packets].concat(), data);
+    let mut rewritten = data.to_vec();
+    rewritten[0] ^= 0x3f;
+    rewritten[1] ^= 0x80;
+    assert_eq!(scone::split(&rewritten).map(|(_, packets)| packets), Some(packets));
+    let key = IdentifierKey::new([1, 2, 3]);
+    for scheme in [IdentifierScheme::Trailer, IdentifierScheme::Payload] {
+        assert_eq!(key.identify(scheme, &rewritten), key.identify(scheme, data));
     }
 }
 

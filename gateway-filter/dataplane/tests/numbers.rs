@@ -208,6 +208,40 @@ fn numbered_datagrams_and_batches_leave_the_shim_unchanged() {
     }
 }
 
+/// A queue before the gateway reports congestion to a sender of L4S. A datagram that the client has
+/// recovered by code has the mark of another one.
+#[test]
+fn repairs_bear_the_marks_of_their_originals() {
+    let server = socket("127.0.0.1:0");
+    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (mut client, upstream) = Client::connect(gateway.listen, &server);
+    client.loses = |number| number % 25 == 7;
+    let mark =
+        |place: usize| if place.is_multiple_of(3) { Ecn::CONGESTION } else { Ecn::CAPABLE_1 };
+    let mut sent: Vec<Vec<u8>> = Vec::new();
+    client.turn_until("repairs of both kinds", |client| {
+        let waits = client.passed.len() + client.lost.len() < sent.len();
+        if !waits {
+            for place in sent.len()..sent.len() + 10 {
+                let next = payload(place, 1100);
+                let batch = GsoBatch::single(&next, mark(place));
+                send(&server, upstream, &[batch], &Offload::default());
+                sent.push(next);
+            }
+        }
+        let place = |datagram: &Vec<u8>| sent.iter().position(|one| one == datagram).unwrap();
+        let repaired = client.passed.iter().filter(|(one, _)| client.lost.contains(one));
+        let (reported, others): (Vec<_>, Vec<_>) =
+            repaired.map(|(one, _)| mark(place(one))).partition(|mark| *mark == Ecn::CONGESTION);
+        reported.len() >= 3 && others.len() >= 3
+    });
+    let place = |datagram: &Vec<u8>| sent.iter().position(|one| one == datagram).unwrap();
+    let others =
+        client.passed.iter().filter(|(one, seen)| *seen != mark(place(one))).count() as u64;
+    let recovered = client.shim.stats().recovered;
+    assert!(others <= recovered, "{others} with other marks, {recovered} by code");
+}
+
 #[test]
 fn what_the_last_mile_loses_comes_in_its_place() {
     let server = socket("127.0.0.1:0");

@@ -2,6 +2,8 @@
 //! and its server: the server has chosen a value at random, and the client repeats it. An attacker
 //! who forges a source address does not learn the value, however many datagrams the server answers.
 
+use packrat_wire::scone;
+
 /// The evidence about one client and its server.
 #[derive(Debug, Default)]
 pub struct AddressProof {
@@ -23,6 +25,7 @@ impl AddressProof {
 
     /// Records a datagram from the server to the client.
     pub fn sent(&mut self, datagram: &[u8]) {
+        let datagram = scone::behind(datagram);
         if self.proof != Proof::Given
             && let Some(value) = Value::in_question(datagram)
             && !self.own.contains(value.as_bytes())
@@ -33,6 +36,7 @@ impl AddressProof {
 
     /// Records a datagram from the client's address.
     pub fn received(&mut self, datagram: &[u8]) {
+        let datagram = scone::behind(datagram);
         match self.proof {
             Proof::Given => return,
             Proof::Asked(value) if value.is_in(datagram) => {
@@ -200,10 +204,13 @@ mod tests {
         let index = |kind: u8, bytes: usize| {
             [&[kind, 0, 0, 0, 0xde, 0xad, 0xbe, 0xef][..], &vec![3; bytes]].concat()
         };
-        let cases: [(Vec<u8>, Vec<u8>, bool); 13] = [
+        let scone = |packet: &[u8]| [b"\xff\xef\x7d\xc0\xfd\x04serv\0", packet].concat();
+        let cases: [(Vec<u8>, Vec<u8>, bool); 15] = [
             (long_header(&own, b"server!!"), [b"\x41server!!", &[5; 40][..]].concat(), true),
             (long_header(&own, b"serv"), [b"\x41serv", &[5; 40][..]].concat(), true),
             (long_header(&own, b"server!!"), long_header(b"server!!", &own), true),
+            (scone(&long_header(&own, b"server!!")), scone(b"\x41server!!  "), true),
+            (scone(&long_header(&own, b"server!!")), scone(b"\x41server?!  "), false),
             (long_header(&own, b"server!!"), [b"\x41server?!", &[5; 40][..]].concat(), false),
             (long_header(&own, b"server!!"), long_header(b"another!", b"server!!"), false),
             // Too short to be a proof, or empty.

@@ -235,10 +235,26 @@ impl Flow {
     /// to put in front of it, if both ends have agreed on numbers and it is not too long for one.
     #[inline]
     pub fn forward(&mut self, datagram: &[u8], now: Timestamp) -> Option<NumberHeader> {
+        self.forward_marked(datagram, false, now)
+    }
+
+    /// As [`Self::forward`]. `congested`: the datagram came with the mark CE, which leaves with it
+    /// and with each of its repairs ([`Outbox::is_congested`]).
+    #[inline]
+    pub fn forward_marked(
+        &mut self,
+        datagram: &[u8],
+        congested: bool,
+        now: Timestamp,
+    ) -> Option<NumberHeader> {
         if self.assisted.is_none()
-            && let Some(copies) = &mut self.copies
+            && let Some(copies) = self.copies.as_mut()
         {
             copies.forward(datagram, now);
+            // Its copy would lose the report.
+            if congested {
+                copies.forget();
+            }
         }
         // A server's datagram that looks like control is hidden from the client's transport:
         // repairing it would be in vain.
@@ -248,12 +264,13 @@ impl Flow {
         let number = self.assisted.as_mut().and_then(|assisted| {
             assisted.session.forward(
                 datagram,
+                congested,
                 now,
                 self.counters.get_or_insert_with(FlowCounters::borrow),
             )
         });
         if self.pending.is_some() {
-            self.forward_to_pending(datagram, now);
+            self.forward_to_pending(datagram, congested, now);
         }
         number
     }
@@ -313,7 +330,7 @@ impl Flow {
 
     /// Records a datagram for the pending session as well.
     #[cold]
-    fn forward_to_pending(&mut self, datagram: &[u8], now: Timestamp) {
+    fn forward_to_pending(&mut self, datagram: &[u8], congested: bool, now: Timestamp) {
         self.forget_stale(now);
         if let Some(pending) = &mut self.pending {
             // Counted once.
@@ -323,7 +340,7 @@ impl Flow {
             } else {
                 self.counters.get_or_insert_with(FlowCounters::borrow)
             };
-            pending.session.forward(datagram, now, counters);
+            pending.session.forward(datagram, congested, now, counters);
         }
     }
 

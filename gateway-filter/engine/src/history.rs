@@ -50,6 +50,8 @@ pub(crate) struct Entry {
     pub(crate) forwarded_at: Timestamp,
     /// True if it was sent again: its arrival does not show which transmission arrived.
     pub(crate) resent: bool,
+    /// True if it came with a report of congestion, which belongs to its repair as well.
+    pub(crate) congested: bool,
     span: Option<Span>,
 }
 
@@ -141,9 +143,22 @@ impl History {
             in_sketch: false,
             forwarded_at: now,
             resent: false,
+            congested: false,
             span,
         });
         if span.is_some() { Pushed::Cached } else { Pushed::Uncached }
+    }
+
+    /// Notes that the newest datagram came with a report of congestion.
+    pub(crate) fn note_congested(&mut self) {
+        if let Some(newest) = self.entries.back_mut() {
+            newest.congested = true;
+        }
+    }
+
+    /// True if this datagram came with a report of congestion.
+    pub(crate) fn is_congested(&self, sequence: u64) -> bool {
+        self.get(sequence).is_some_and(|entry| entry.congested)
     }
 
     #[cold]

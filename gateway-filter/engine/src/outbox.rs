@@ -10,6 +10,8 @@ use crate::sample::Sample;
 pub struct Outbox {
     bytes: Vec<u8>,
     ends: Vec<usize>,
+    /// Positions of datagrams that are sent again with their original's report of congestion.
+    congested: Vec<usize>,
     /// Towards the server: bytes, the end of each datagram in them, and its mark.
     upward: Vec<u8>,
     upward_ends: Vec<(usize, u8)>,
@@ -30,6 +32,11 @@ impl Outbox {
             *start = *end;
             Some(datagram)
         })
+    }
+
+    /// True if the datagram at this position of [`Self::datagrams`] bears the mark CE.
+    pub fn is_congested(&self, position: usize) -> bool {
+        self.congested.binary_search(&position).is_ok()
     }
 
     /// Each datagram of the base connection that is to be sent to the server now, in order, and its
@@ -61,6 +68,7 @@ impl Outbox {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
+        self.congested.clear();
         self.upward.clear();
         self.upward_ends.clear();
         self.events.clear();
@@ -75,6 +83,15 @@ impl Outbox {
             self.ends.push(self.bytes.len());
         }
         result
+    }
+
+    /// Appends one datagram of the base connection that is sent again; `congested`: its original
+    /// came with the mark CE.
+    pub(crate) fn repeat(&mut self, congested: bool, write: impl FnOnce(&mut Vec<u8>)) {
+        if congested {
+            self.congested.push(self.ends.len());
+        }
+        self.send(write);
     }
 
     /// Appends one datagram of the base connection for the server.

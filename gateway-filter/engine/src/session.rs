@@ -335,11 +335,12 @@ impl Session {
     }
 
     /// Records a datagram that passes, and keeps its bytes. Returns the number to put in front of
-    /// it.
+    /// it. `congested`: it came with the mark CE.
     #[inline]
     pub(crate) fn forward(
         &mut self,
         datagram: &[u8],
+        congested: bool,
         now: Timestamp,
         counters: &mut FlowCounters,
     ) -> Option<NumberHeader> {
@@ -360,6 +361,9 @@ impl Session {
                 return None;
             }
         }
+        if congested {
+            self.history.note_congested();
+        }
         self.repairs.on_forward(datagram.len());
         let mut probes = true;
         if let Some(live) = &mut self.live {
@@ -377,7 +381,7 @@ impl Session {
         // A client that has not proven the session may not know it: to its transport, a number
         // would be garbage.
         let numbering = self.numbering.as_mut().filter(|_| self.channel.is_proven())?;
-        let number = numbering.number(self.history.next() - 1, identifier, datagram.len())?;
+        let number = numbering.number(self.history.next() - 1, identifier, datagram)?;
         if let Some(coding) = &mut self.coding {
             coding.on_forward(now);
         }

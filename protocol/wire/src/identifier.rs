@@ -12,6 +12,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use zeroize::ZeroizeOnDrop;
 
 use crate::codec::DecodeError;
+use crate::scone;
 
 /// The source of a datagram's entropy; negotiated in the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -46,9 +47,10 @@ pub struct Material {
 }
 
 impl Material {
-    /// Takes the entropy out of a datagram.
+    /// Takes the entropy out of a datagram, without the SCONE packet that the path may rewrite.
     #[inline]
     pub fn of(scheme: IdentifierScheme, datagram: &[u8]) -> Self {
+        let datagram = scone::behind(datagram);
         if scheme == IdentifierScheme::Trailer
             && let Some(tail) = datagram.last_chunk::<16>()
         {

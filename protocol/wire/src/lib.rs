@@ -24,6 +24,7 @@
 //! - [`RateLimit`]: tokens that are earned with that time
 //! - [`identifier`]: four bytes that stand for a datagram
 //! - [`number`]: the place in forwarding order, in front of a datagram
+//! - [`scone`]: the network's advice, in front of all of it
 //! - [`bundle`]: several short datagrams in one
 //! - [`peer`]: the search for a client's session among gateways
 //! - [`dns`]: a gateway's key in HTTPS records
@@ -50,6 +51,7 @@ pub mod number;
 pub mod peer;
 mod rate_limit;
 pub mod registry;
+pub mod scone;
 pub mod seal;
 mod session_id;
 mod small_channel;

@@ -11,6 +11,7 @@ fn wire() {
         "discover_of_another_version",
         "init_unpadded",
         "eack_prefix_too_short",
+        "scone_cut_off",
     ];
     corpus::run("wire", &expected, packrat_fuzz_entry::wire);
 }

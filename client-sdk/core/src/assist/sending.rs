@@ -5,6 +5,7 @@ use core::time::Duration;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::is_control;
 use packrat_wire::number::NumberHeader;
+use packrat_wire::scone;
 
 use super::Assist;
 use crate::bundling::Bundling;
@@ -134,7 +135,10 @@ impl Assist {
         }
         let session = self.session.as_mut()?;
         let upward = session.upward.as_deref_mut()?;
-        if !upward.takes(datagram.len(), self.direction.is_download(), now) {
+        // Networks on the path look for a SCONE packet at the very beginning.
+        if scone::leads(datagram)
+            || !upward.takes(datagram.len(), self.direction.is_download(), now)
+        {
             return None;
         }
         Some(upward.number(datagram, session.recorder.identify(datagram), now))

@@ -14,7 +14,7 @@ use crate::log::Event;
 use crate::metrics::{Metric, Stopwatch};
 use crate::route::Route;
 use crate::session::{Session, Upstream};
-use crate::socket::{GsoBatch, ReceiveBatch};
+use crate::socket::{Ecn, GsoBatch, ReceiveBatch};
 
 /// Messages (each up to 64 KiB of datagrams) that one receive call takes.
 pub(crate) const MESSAGES_PER_RECEIVE: usize = 32;
@@ -159,8 +159,11 @@ fn record(session: &Arc<Session>, batches: &[GsoBatch<'_>]) -> (Option<Timestamp
         if let Some(microseconds) = session.far_round_trip() {
             flow.on_server_answered(Duration::from_micros(microseconds));
         }
-        for datagram in batches.iter().flat_map(|batch| batch.datagrams()) {
-            numbers.push(flow.forward(datagram, now));
+        for batch in batches {
+            let congested = batch.ecn == Ecn::CONGESTION;
+            for datagram in batch.datagrams() {
+                numbers.push(flow.forward_marked(datagram, congested, now));
+            }
         }
         flow.next_timeout()
     });

@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use packrat_engine::NetworkPath;
 use packrat_wire::estimate::Timestamp;
+use packrat_wire::scone;
 
 use crate::session::ClientPath;
 use crate::socket::{Ecn, GsoBatch};
@@ -110,11 +111,11 @@ struct Paths {
     bytes: usize,
 }
 
-/// True if a datagram looks like a QUIC packet with a short header (RFC 9000, section 17.3): only
-/// these are sent by clients whose connection is older than the address. Everything else begins a
+/// True if a datagram looks like a QUIC packet with a short header (RFC 9000, section 17.3), at
+/// first or behind a SCONE packet: only these are sent by clients whose connection is older than the address. Everything else begins a
 /// connection, or is no QUIC.
 pub(crate) fn may_have_moved(datagram: &[u8]) -> bool {
-    datagram.first().is_some_and(|first| first & 0xc0 == 0x40)
+    scone::behind(datagram).first().is_some_and(|first| first & 0xc0 == 0x40)
 }
 
 impl PendingDatagrams {
@@ -362,5 +363,8 @@ mod tests {
         assert!((0x40..=0x7f).all(|first| may_have_moved(&[first])));
         assert!((0x00..=0x3f).chain(0x80..=0xff).all(|first| !may_have_moved(&[first])));
         assert!(!may_have_moved(&[]));
+        let scone = |packet: &[u8]| [b"\xc5\x6f\x7d\xc0\xfd\x01i\0", packet].concat();
+        assert!(may_have_moved(&scone(&[0x41])));
+        assert!(!may_have_moved(&scone(&[0xc1])) && !may_have_moved(&scone(&[])));
     }
 }

@@ -74,7 +74,7 @@ impl Session {
         outbox: &mut Outbox,
         when_full: WhenFull,
     ) {
-        let ecn = self.ecn().for_repair();
+        let ecn = self.ecn();
         if !self.is_displaced() {
             let repairs = self.path().send_outbox(&self.route, sender, outbox, ecn, when_full);
             // Without a session, only copies of a sparse flow's datagrams are sent again.

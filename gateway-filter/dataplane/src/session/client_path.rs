@@ -64,7 +64,7 @@ impl ClientPath {
     }
 
     /// Sends the datagrams of an outbox, control datagrams and repairs; returns the number of
-    /// repairs. `ecn`: the mark of repairs.
+    /// repairs. `ecn`: the mark of repairs whose originals reported no congestion.
     pub(crate) fn send_outbox(
         &self,
         route: &RouteContext,
@@ -76,14 +76,16 @@ impl ClientPath {
         let (mut repairs, mut controls) = (0, 0);
         let batches: Vec<GsoBatch<'_>> = outbox
             .datagrams()
-            .map(|datagram| {
+            .enumerate()
+            .map(|(position, datagram)| {
                 let is_repair = number::split(datagram).is_some();
                 if packrat_wire::is_control(datagram) && !is_repair {
                     controls += 1;
                     GsoBatch::single(datagram, Ecn::NOT_CAPABLE)
                 } else {
                     repairs += 1;
-                    GsoBatch::single(datagram, ecn)
+                    let congested = outbox.is_congested(position);
+                    GsoBatch::single(datagram, if congested { Ecn::CONGESTION } else { ecn })
                 }
             })
             .collect();

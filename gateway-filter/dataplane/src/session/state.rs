@@ -320,10 +320,11 @@ impl Session {
     }
 
     pub(crate) fn remember_ecn(&self, ecn: Ecn) {
+        let ecn = ecn.of_sender(self.ecn());
         self.ecn.store(ecn.traffic_class(), Ordering::Relaxed);
     }
 
-    /// The mark that the server's datagrams have had last.
+    /// The mark that the server's datagrams have had last, but for networks' reports of congestion.
     pub(super) fn ecn(&self) -> Ecn {
         Ecn::from_traffic_class(self.ecn.load(Ordering::Relaxed))
     }

@@ -24,12 +24,13 @@ impl Ecn {
         self.0
     }
 
-    /// The mark for a repair of a flow whose last datagram carried this one: a repair is a new
-    /// packet, which no queue has marked yet.
-    pub const fn for_repair(self) -> Self {
-        match self {
-            Self::CONGESTION => Self::CAPABLE_0,
-            other => other,
+    /// The mark that the sender of a flow has put on a datagram with this one. A report of
+    /// congestion is a queue's; `before`: the sender's mark of earlier datagrams.
+    pub const fn of_sender(self, before: Self) -> Self {
+        match (self, before) {
+            (Self::CONGESTION, Self::NOT_CAPABLE) => Self::CAPABLE_0,
+            (Self::CONGESTION, before) => before,
+            (other, _) => other,
         }
     }
 }
@@ -39,13 +40,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repairs_are_not_marked_as_congested() {
+    fn a_senders_mark_is_never_congestion() {
         for byte in 0..=255 {
             let mark = Ecn::from_traffic_class(byte);
             assert_eq!(mark.traffic_class(), byte & 3);
-            assert_ne!(mark.for_repair(), Ecn::CONGESTION);
         }
-        assert_eq!(Ecn::CAPABLE_1.for_repair(), Ecn::CAPABLE_1);
-        assert_eq!(Ecn::NOT_CAPABLE.for_repair(), Ecn::NOT_CAPABLE);
+        for before in [Ecn::CAPABLE_0, Ecn::CAPABLE_1] {
+            assert_eq!(Ecn::CONGESTION.of_sender(before), before);
+            assert_eq!(Ecn::NOT_CAPABLE.of_sender(before), Ecn::NOT_CAPABLE);
+        }
+        assert_eq!(Ecn::CONGESTION.of_sender(Ecn::NOT_CAPABLE), Ecn::CAPABLE_0);
+        assert_eq!(Ecn::CAPABLE_1.of_sender(Ecn::CAPABLE_0), Ecn::CAPABLE_1);
     }
 }

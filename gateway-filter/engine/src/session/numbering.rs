@@ -1,7 +1,7 @@
 //! Numbers in front of the datagrams towards the client (docs/PROTOCOL.md, section 11, "Numbers").
 //!
 //! ```text
-//!   history   0  1  2  3  4  5  6  7      4 and 5 are too long: they go plain and take no place
+//!   history   0  1  2  3  4  5  6  7      4 is too long, 5 has a SCONE packet: plain, without a place
 //!   place     0  1  2  3  -  -  4  5
 //! ```
 //!
@@ -24,6 +24,7 @@ use crate::config::{GatewayConfig, SenderAnswer};
 use packrat_eack::Identifier;
 use packrat_wire::handshake::{GatewayParams, Numbered};
 use packrat_wire::number::{NUMBER_LENGTH, NumberHeader, NumberKey};
+use packrat_wire::scone;
 
 /// Bytes of the headers of IPv4 and UDP.
 const IPV4_HEADER_BYTES: u16 = 20 + 8;
@@ -114,10 +115,13 @@ impl Numbering {
         &mut self,
         sequence: u64,
         identifier: Identifier,
-        length: usize,
+        datagram: &[u8],
     ) -> Option<NumberHeader> {
-        let numbered =
+        let length = datagram.len();
+        let fits =
             length <= self.proven.min(self.largest) || length <= self.largest && self.may_try();
+        // Networks on the path look for a SCONE packet at the very beginning.
+        let numbered = fits && !scone::leads(datagram);
         let goes_on = self.runs.back().is_some_and(|run| run.place.is_some() == numbered);
         if !goes_on {
             self.begin_run(sequence, numbered);
@@ -232,6 +236,8 @@ mod tests {
     use super::*;
     use crate::history::identifier;
 
+    const DATAGRAM: [u8; 1400] = [0x40; 1400];
+
     fn numbering(largest: u16) -> Box<Numbering> {
         let params = GatewayParams {
             session: SessionId::new(1),
@@ -263,7 +269,10 @@ mod tests {
         // The session has recorded ten datagrams before it was proven.
         for sequence in 10..40 {
             let length = if sequence % 7 < 2 { 1001 } else { 1000 };
-            headers.push((sequence, numbering.number(sequence, identifier(sequence), length)));
+            headers.push((
+                sequence,
+                numbering.number(sequence, identifier(sequence), &DATAGRAM[..length]),
+            ));
         }
         let mut expected = 0;
         for (sequence, header) in headers {
@@ -282,7 +291,7 @@ mod tests {
         let mut numbering = numbering(1464);
         let mut numbered = Vec::new();
         for sequence in 0..400 {
-            if numbering.number(sequence, identifier(sequence), 1400).is_some() {
+            if numbering.number(sequence, identifier(sequence), &DATAGRAM[..1400]).is_some() {
                 numbered.push(sequence);
             }
             assert_eq!(numbering.again(sequence, identifier(sequence), 1400), None, "unproven");
@@ -291,20 +300,27 @@ mod tests {
         for sequence in 0..u64::from(VANISHED_DATAGRAMS) {
             numbering.on_repaired(sequence, 1400);
         }
-        assert_eq!(numbering.number(500, identifier(500), 1400), None);
-        assert!(numbering.number(501, identifier(501), 1399).is_some());
+        assert_eq!(numbering.number(500, identifier(500), &DATAGRAM[..1400]), None);
+        assert!(numbering.number(501, identifier(501), &DATAGRAM[..1399]).is_some());
         // The next path may carry them.
         numbering.move_to_new_path();
-        assert!(numbering.number(502, identifier(502), 1400).is_some());
+        assert!(numbering.number(502, identifier(502), &DATAGRAM[..1400]).is_some());
         numbering.on_arrived(502, 1400);
         assert!(numbering.again(502, identifier(502), 1400).is_some());
         for sequence in 503..550 {
-            assert!(numbering.number(sequence, identifier(sequence), 1400).is_some());
+            assert!(numbering.number(sequence, identifier(sequence), &DATAGRAM[..1400]).is_some());
             numbering.on_repaired(sequence, 1400);
         }
-        assert!(numbering.number(550, identifier(550), 1400).is_some(), "these are only lost");
+        assert!(
+            numbering.number(550, identifier(550), &DATAGRAM[..1400]).is_some(),
+            "these are only lost"
+        );
         numbering.refuse(1400);
-        assert_eq!(numbering.number(551, identifier(551), 1400), None, "the link says so");
+        assert_eq!(
+            numbering.number(551, identifier(551), &DATAGRAM[..1400]),
+            None,
+            "the link says so"
+        );
     }
 
     #[test]

@@ -240,7 +240,7 @@ impl Repairs {
             refuse(sequence, RepairRefusedReason::BudgetEmpty, turn);
             return false;
         }
-        turn.out.send(|bytes| {
+        turn.out.repeat(history.is_congested(sequence), |bytes| {
             bytes.extend(number.into_iter().flatten());
             bytes.extend_from_slice(first);
             bytes.extend_from_slice(second);

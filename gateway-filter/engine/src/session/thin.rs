@@ -160,7 +160,7 @@ impl Session {
             return;
         }
         let Some((first, second)) = self.history.bytes(sequence) else { return };
-        turn.out.send(|bytes| {
+        turn.out.repeat(self.history.is_congested(sequence), |bytes| {
             bytes.extend(number.into_iter().flatten());
             bytes.extend_from_slice(first);
             bytes.extend_from_slice(second);

@@ -94,7 +94,7 @@ impl Session {
             let unknown = !paused
                 && self.history.get(sequence).is_some_and(|entry| entry.fate == Fate::Unknown);
             if let Some((first, second)) = self.history.bytes(sequence).filter(|_| unknown) {
-                turn.out.send(|bytes| {
+                turn.out.repeat(self.history.is_congested(sequence), |bytes| {
                     bytes.extend_from_slice(first);
                     bytes.extend_from_slice(second);
                 });

@@ -474,6 +474,12 @@ fn handshake() -> Value {
     })
 }
 
+/// A datagram with a SCONE packet in front; `first` and `version`: the bytes with the advice.
+fn scone(first: u8, version: u8, packets: &[u8]) -> Vec<u8> {
+    let rest = [0x7d, 0xc0, 0xfd, 8, 7, 7, 7, 7, 7, 7, 7, 7, 0];
+    [&[first, version][..], &rest, packets].concat()
+}
+
 fn identifiers() -> Value {
     let words = [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210, 0x0f1e_2d3c_4b5a_6978];
     let key = IdentifierKey::new(words);
@@ -483,7 +489,17 @@ fn identifiers() -> Value {
         ("a datagram of 16 bytes", bytes_from(0x80, 16)),
         ("a datagram too short for a tag: hashed", bytes_from(0x10, 15)),
         ("an empty datagram: hashed", Vec::new()),
-        ("a datagram that ends in eight zeros or more: hashed", padded),
+        ("a datagram that ends in eight zeros or more: hashed", padded.clone()),
+        (
+            "behind a SCONE packet of unknown advice: as alone",
+            scone(0xff, 0xef, &bytes_from(0x40, 48)),
+        ),
+        (
+            "the same, where the path has written its advice",
+            scone(0xd4, 0x6f, &bytes_from(0x40, 48)),
+        ),
+        ("a padded datagram behind a SCONE packet", scone(0xff, 0xef, &padded)),
+        ("a SCONE packet that is cut off is none: hashed", scone(0xff, 0xef, &[])[..13].to_vec()),
     ];
     let list: Vec<Value> = cases
         .iter()
