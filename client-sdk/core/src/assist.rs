@@ -213,7 +213,7 @@ impl Assist {
                 config.live.is_some(),
                 config.live.is_some_and(|live| live.subscribe),
                 // The receiver of a live stream asks the sender for datagrams that are not held.
-                config.queues_lose && config.live.is_none(),
+                config.laboratory.queues_lose && config.live.is_none(),
             ),
             config,
             random,

@@ -96,13 +96,22 @@ pub struct ClientConfig {
     pub uploads: bool,
     /// See [`Self::with_loss_tolerance`].
     pub tolerates_losses: bool,
-    /// Gives each eACK the longest prefix of the sketch instead of the shortest one that identifies
-    /// the missing datagrams: for measurements of the savings of short prefixes.
-    pub longest_prefix: bool,
     /// See [`Self::with_copies`].
     pub copies: bool,
     /// See [`Self::with_spread_bursts`].
     pub spread_bursts: bool,
+    /// For trials of the policy itself.
+    #[doc(hidden)]
+    pub laboratory: Laboratory,
+}
+
+/// Switches of a laboratory, which measures bounds of the policy.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Laboratory {
+    /// Gives each eACK the longest prefix of the sketch instead of the shortest one that identifies
+    /// the missing datagrams: for measurements of the savings of short prefixes.
+    pub longest_prefix: bool,
     /// False if no missing datagram was lost by a queue, as only a laboratory's last mile can know:
     /// then each hole is held.
     pub queues_lose: bool,
@@ -116,10 +125,9 @@ impl Default for ClientConfig {
             live: None,
             uploads: false,
             tolerates_losses: false,
-            longest_prefix: false,
             copies: true,
             spread_bursts: false,
-            queues_lose: true,
+            laboratory: Laboratory { longest_prefix: false, queues_lose: true },
         }
     }
 }

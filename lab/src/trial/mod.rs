@@ -282,7 +282,7 @@ impl Trial {
     /// The client's configuration of a flow.
     fn client_of(&self, flow: &PlannedFlow) -> ClientConfig {
         let mut client = self.client.clone();
-        client.queues_lose = !self.oracle.is_some_and(Oracle::classifies);
+        client.laboratory.queues_lose = !self.oracle.is_some_and(Oracle::classifies);
         if flow.direction == FlowDirection::Up {
             // The application knows its transport's congestion control.
             let answer = flow.sender.answer();

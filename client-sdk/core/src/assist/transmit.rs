@@ -130,7 +130,7 @@ impl Assist {
         let unexplained = if selective { UNEXPLAINED_SELECTIVE } else { UNEXPLAINED_DIFFERENCES };
         let unexplained = unexplained + session.recorder.unproven();
         let expected = self.hold.expected_missing(&self.path, now) + overdue + unexplained;
-        let expected = match self.config.longest_prefix {
+        let expected = match self.config.laboratory.longest_prefix {
             true => MAX_EXPECTED_DIFFERENCE,
             false => usize::try_from(expected).unwrap_or(usize::MAX),
         };

@@ -52,7 +52,7 @@ impl Way {
         let scenario = scenario(place.0, settings)?.with_loss(place.2);
         let arm = if self == Self::EndToEnd { Arm::EndToEnd } else { Arm::Packrat };
         let mut trial = Trial::new(scenario, arm, Sender::S2nCubic, seed);
-        trial.client.longest_prefix = self == Self::LongestPrefix;
+        trial.client.laboratory.longest_prefix = self == Self::LongestPrefix;
         let selective = self == Self::Selective;
         trial.client.live = matches!(self, Self::Periodic | Self::Selective)
             .then(|| Live { selective, ..Live::default() });
