@@ -99,48 +99,30 @@ impl Flow {
                 return HandshakeOutcome::Accepted;
             }
         }
-        let source = begin.peer.ip();
-        let permit = if begin.is_validated {
-            match SessionPermit::new(&self.gateway, source, now) {
-                Some(permit) => permit,
-                None => return refuse(begin.nonce, HandshakeOutcome::RefusedFull, out),
-            }
-        } else {
-            let is_free = self.assisted.is_none() && self.pending.is_none();
-            match is_free.then(|| SessionPermit::unvalidated(&self.gateway, source, now)).flatten()
-            {
-                Some(permit) => permit,
-                None => return self.gateway.offer(begin.nonce, begin.peer, now, out),
-            }
+        let permit = match self.permit(&begin, now, out) {
+            Ok(permit) => permit,
+            Err(outcome) => return outcome,
         };
-        // After the limits, so that all compared clients have met the same limits.
-        if self.gateway.holds_out(source) {
-            // Refused only if the client receives at its address: refused clients are compared.
-            if !begin.is_validated {
-                return self.gateway.offer(begin.nonce, begin.peer, now, out);
-            }
-            return refuse(begin.nonce, HandshakeOutcome::RefusedHoldout, out);
-        }
         let gateway = &self.gateway;
         let config = gateway.config();
-        let expected = gateway.losses().expect(Network::of(source), now);
+        let expected = gateway.losses().expect(Network::of(begin.peer.ip()), now);
         let hint = RouteHint { heard: begin.heard, loss: LossClass::of(expected) };
-        let ticket = begin.ticket;
-        let numbered =
-            |client_params: &ClientParams| granted_numbers(client_params.numbered, source, &config);
-        let grant = |client_params: &ClientParams, session, secret| GatewayParams {
-            session,
-            scheme: client_params.scheme,
-            limits: client_params.limits.within(SKETCH_LIMITS),
-            cache_bytes: u32::try_from(config.cache_bytes_per_flow).unwrap_or(u32::MAX),
-            secret: Zeroizing::new(secret),
-            stream: None,
-            symbols: None,
-            numbered: numbered(client_params),
-            hint,
-            ticket,
-            bundles: client_params.bundles,
-            distinct: numbered(client_params).is_some_and(|numbered| numbered.to_client),
+        let grant = |client_params: &ClientParams, session, secret| {
+            let numbered = granted_numbers(client_params.numbered, begin.peer.ip(), &config);
+            GatewayParams {
+                session,
+                scheme: client_params.scheme,
+                limits: client_params.limits.within(SKETCH_LIMITS),
+                cache_bytes: u32::try_from(config.cache_bytes_per_flow).unwrap_or(u32::MAX),
+                secret: Zeroizing::new(secret),
+                stream: None,
+                symbols: None,
+                numbered,
+                hint,
+                ticket: begin.ticket,
+                bundles: client_params.bundles,
+                distinct: numbered.is_some_and(|numbered| numbered.to_client),
+            }
         };
         let answered = Handshake::answer(gateway, &begin, seed, now, |_| false, grant);
         let Some((handshake, established, client_params)) = answered else {
@@ -162,6 +144,36 @@ impl Flow {
         } else {
             HandshakeOutcome::AcceptedWithoutCookie
         }
+    }
+
+    /// Permit of a session that begins. Otherwise the client is answered.
+    fn permit(
+        &self,
+        begin: &Begin,
+        now: Timestamp,
+        out: &mut Outbox,
+    ) -> Result<SessionPermit, HandshakeOutcome> {
+        let source = begin.peer.ip();
+        let permit = if begin.is_validated {
+            SessionPermit::new(&self.gateway, source, now)
+                .ok_or_else(|| refuse(begin.nonce, HandshakeOutcome::RefusedFull, out))?
+        } else {
+            let is_free = self.assisted.is_none() && self.pending.is_none();
+            is_free
+                .then(|| SessionPermit::unvalidated(&self.gateway, source, now))
+                .flatten()
+                .ok_or_else(|| self.gateway.offer(begin.nonce, begin.peer, now, out))?
+        };
+        // After the limits, so that all compared clients have met the same limits.
+        if !self.gateway.holds_out(source) {
+            return Ok(permit);
+        }
+        // Refused only if the client receives at its address: refused clients are compared.
+        Err(if begin.is_validated {
+            refuse(begin.nonce, HandshakeOutcome::RefusedHoldout, out)
+        } else {
+            self.gateway.offer(begin.nonce, begin.peer, now, out)
+        })
     }
 
     /// Begins the pending session, unless its source has its maximum of sessions.

@@ -153,6 +153,10 @@ pub struct Begin {
 }
 
 impl Begin {
+    fn new(peer: SocketAddr, is_validated: bool, nonce: u64, noise: &[u8]) -> Self {
+        Self { peer, is_validated, nonce, noise: noise.to_vec(), heard: None, ticket: None }
+    }
+
     /// Sets the number of datagrams of the base connection that have come along the client's path
     /// before this. The client learns it, and resends its first datagrams if some have not arrived.
     #[must_use]
@@ -330,61 +334,72 @@ impl Gateway {
         now: Timestamp,
         out: &mut Outbox,
     ) -> Received {
-        let control = match Control::decode(datagram) {
-            Ok(control) => control,
-            Err(_) => return Received::Done(HandshakeOutcome::Malformed),
+        let begun = match Control::decode(datagram) {
+            Ok(Control::Discover { nonce, versions, noise }) => self
+                .check_discover(nonce, versions, noise, peer, now, out)
+                .map(|()| Begin::new(peer, false, nonce, noise)),
+            Ok(Control::Init { nonce, cookie_time, cookie, noise }) => {
+                let is_cookie_right = self.is_cookie_right(peer, nonce, cookie_time, &cookie, now);
+                self.check_init(nonce, is_cookie_right, noise, peer, now, out)
+                    .map(|()| Begin::new(peer, true, nonce, noise))
+            }
+            Ok(Control::Sealed { .. }) => return Received::ForFlow,
+            Ok(Control::Offer { .. } | Control::InitAck { .. } | Control::Refusal { .. })
+            | Err(_) => Err(HandshakeOutcome::Malformed),
         };
-        let takes_clients = self.config().takes_clients();
-        match control {
-            Control::Discover { nonce, versions, noise } => {
-                if !takes_clients {
-                    Received::Done(refuse(nonce, HandshakeOutcome::RefusedDisabled, out))
-                } else if choose_version(versions).is_none() {
-                    Received::Done(refuse(nonce, HandshakeOutcome::RefusedVersion, out))
-                } else if noise.is_empty() || !self.admission.count_handshake(now) {
-                    Received::Done(self.offer(nonce, peer, now, out))
-                } else if let Err(refusal) = self.admission.tokens.check(noise, peer.ip(), now) {
-                    Received::Done(refuse(nonce, refusal.outcome(), out))
-                } else if !self.admission.may_prepare(peer.ip(), now) || self.holds_out(peer.ip()) {
-                    // Checked here, so that the shell opens no flow just to send a cookie. A client
-                    // of the holdout is compared: it must receive at its address.
-                    Received::Done(self.offer(nonce, peer, now, out))
-                } else {
-                    Received::Begin(Begin {
-                        peer,
-                        is_validated: false,
-                        nonce,
-                        noise: noise.to_vec(),
-                        heard: None,
-                        ticket: None,
-                    })
-                }
-            }
-            Control::Init { nonce, cookie_time, cookie, noise } => {
-                if !takes_clients {
-                    Received::Done(refuse(nonce, HandshakeOutcome::RefusedDisabled, out))
-                } else if !self.is_cookie_right(peer, nonce, cookie_time, &cookie, now) {
-                    Received::Done(refuse(nonce, HandshakeOutcome::RefusedCookie, out))
-                } else if let Err(refusal) = self.admission.tokens.check(noise, peer.ip(), now) {
-                    Received::Done(refuse(nonce, refusal.outcome(), out))
-                } else {
-                    // A client that has echoed a cookie need not do so again.
-                    self.admission.count_handshake(now);
-                    Received::Begin(Begin {
-                        peer,
-                        is_validated: true,
-                        nonce,
-                        noise: noise.to_vec(),
-                        heard: None,
-                        ticket: None,
-                    })
-                }
-            }
-            Control::Sealed { .. } => Received::ForFlow,
-            Control::Offer { .. } | Control::InitAck { .. } | Control::Refusal { .. } => {
-                Received::Done(HandshakeOutcome::Malformed)
-            }
+        begun.map_or_else(Received::Done, Received::Begin)
+    }
+
+    /// Checks a first message, and answers it unless a session may begin with it.
+    fn check_discover(
+        &self,
+        nonce: u64,
+        versions: &[u8],
+        noise: &[u8],
+        peer: SocketAddr,
+        now: Timestamp,
+        out: &mut Outbox,
+    ) -> Result<(), HandshakeOutcome> {
+        if !self.config().takes_clients() {
+            return Err(refuse(nonce, HandshakeOutcome::RefusedDisabled, out));
         }
+        if choose_version(versions).is_none() {
+            return Err(refuse(nonce, HandshakeOutcome::RefusedVersion, out));
+        }
+        if noise.is_empty() || !self.admission.count_handshake(now) {
+            return Err(self.offer(nonce, peer, now, out));
+        }
+        let checked = self.admission.tokens.check(noise, peer.ip(), now);
+        checked.map_err(|refusal| refuse(nonce, refusal.outcome(), out))?;
+        // Checked here, so that the shell opens no flow just to send a cookie. A client of the
+        // holdout is compared: it must receive at its address.
+        if !self.admission.may_prepare(peer.ip(), now) || self.holds_out(peer.ip()) {
+            return Err(self.offer(nonce, peer, now, out));
+        }
+        Ok(())
+    }
+
+    /// Checks a message with a cookie, and answers it unless a session may begin with it.
+    fn check_init(
+        &self,
+        nonce: u64,
+        is_cookie_right: bool,
+        noise: &[u8],
+        peer: SocketAddr,
+        now: Timestamp,
+        out: &mut Outbox,
+    ) -> Result<(), HandshakeOutcome> {
+        if !self.config().takes_clients() {
+            return Err(refuse(nonce, HandshakeOutcome::RefusedDisabled, out));
+        }
+        if !is_cookie_right {
+            return Err(refuse(nonce, HandshakeOutcome::RefusedCookie, out));
+        }
+        let checked = self.admission.tokens.check(noise, peer.ip(), now);
+        checked.map_err(|refusal| refuse(nonce, refusal.outcome(), out))?;
+        // A client that has echoed a cookie need not do so again.
+        self.admission.count_handshake(now);
+        Ok(())
     }
 
     /// True if this thread has time to answer a handshake from this address. Otherwise it has to

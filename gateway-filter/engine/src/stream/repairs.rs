@@ -18,6 +18,17 @@ use crate::session_event::{GiveUpReason, RepairRefusedReason, SessionEvent};
 /// Work of deciding about a missing packet.
 const REPAIR_WORK: u64 = 80;
 
+/// Whom a packet's next repair serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Serves {
+    /// The subscriber that misses it.
+    One,
+    /// The group: enough addresses miss it.
+    Group,
+    /// A repair is on its way to the group already.
+    UnderWay,
+}
+
 impl Stream {
     /// Applies the changes that a decoded eACK shows.
     pub(super) fn settle(
@@ -166,6 +177,7 @@ impl Stream {
         now: Timestamp,
         out: &mut StreamOutbox,
     ) {
+        let serves = self.serves(subscriber, one.sequence, to, now);
         let (datagram, age) = (Sequence::new(one.sequence), self.age(one.sequence, now));
         let next = self.history.next();
         let Some((first, second)) = self.history.bytes(one.sequence) else { return };
@@ -175,20 +187,9 @@ impl Stream {
             let transmission = one.transmissions().into();
             out.tell(subscriber, || SessionEvent::RepairSent { datagram, transmission, age });
         };
-        let mut to_group = false;
-        if let Some(threshold) = self.config.group_repairs_from {
-            let round_trip = subscriber.round_trip.get().smoothed().unwrap_or(SWEEP_INTERVAL);
-            let missed = self.missed.entry(one.sequence).or_insert_with(|| Missed::since(now));
-            if missed.age(now) > round_trip {
-                *missed = Missed::since(now);
-            }
-            missed.by(to.ip());
-            if missed.is_under_way() {
-                // The repair is on its way to all of them.
-                sent(one, subscriber, out);
-                return;
-            }
-            to_group = missed.addresses() >= threshold as usize;
+        if serves == Serves::UnderWay {
+            sent(one, subscriber, out);
+            return;
         }
         // The subscriber that asks pays, also for the group's repairs: otherwise a subscriber that
         // claims to miss everything, again and again, would have the stream sent to all of them
@@ -204,7 +205,7 @@ impl Stream {
             return;
         }
         // Many subscribers that ask may not have it sent to all of them again and again, either.
-        let target = if to_group && self.group_repairs.take(length) {
+        let target = if serves == Serves::Group && self.group_repairs.take(length) {
             if let Some(missed) = self.missed.get_mut(&one.sequence) {
                 missed.sent_to_group();
             }
@@ -220,6 +221,28 @@ impl Stream {
             bytes.extend_from_slice(second);
         });
         sent(one, subscriber, out);
+    }
+
+    /// Records that an address misses a packet, and says whom its repair serves.
+    fn serves(
+        &mut self,
+        subscriber: &Subscriber,
+        sequence: u64,
+        to: SocketAddr,
+        now: Timestamp,
+    ) -> Serves {
+        let Some(threshold) = self.config.group_repairs_from else { return Serves::One };
+        let round_trip = subscriber.round_trip.get().smoothed().unwrap_or(SWEEP_INTERVAL);
+        let missed = self.missed.entry(sequence).or_insert_with(|| Missed::since(now));
+        if missed.age(now) > round_trip {
+            *missed = Missed::since(now);
+        }
+        missed.by(to.ip());
+        match missed.addresses() >= threshold as usize {
+            _ if missed.is_under_way() => Serves::UnderWay,
+            true => Serves::Group,
+            false => Serves::One,
+        }
     }
 
     /// Asks for more symbols to the group; the subscriber pays, as for a repair to the group.
