@@ -13,6 +13,7 @@ use packrat_wire::seal::session_of;
 use zeroize::Zeroizing;
 
 use crate::admission::{Network, SessionPermit};
+use crate::config::GatewayConfig;
 use crate::counters::{FlowCounters, FlowGauges};
 use crate::event::{Event, Side};
 use crate::gateway::{Begin, Gateway, HandshakeOutcome, refuse};
@@ -108,21 +109,7 @@ impl Flow {
         let expected = gateway.losses().expect(Network::of(begin.peer.ip()), now);
         let hint = RouteHint { heard: begin.heard, loss: LossClass::of(expected) };
         let grant = |client_params: &ClientParams, session, secret| {
-            let numbered = granted_numbers(client_params.numbered, begin.peer.ip(), &config);
-            GatewayParams {
-                session,
-                scheme: client_params.scheme,
-                limits: client_params.limits.within(SKETCH_LIMITS),
-                cache_bytes: u32::try_from(config.cache_bytes_per_flow).unwrap_or(u32::MAX),
-                secret: Zeroizing::new(secret),
-                stream: None,
-                symbols: None,
-                numbered,
-                hint,
-                ticket: begin.ticket,
-                bundles: client_params.bundles,
-                distinct: numbered.is_some_and(|numbered| numbered.to_client),
-            }
+            granted(client_params, &begin, hint, &config, session, secret)
         };
         let answered = Handshake::answer(gateway, &begin, seed, now, |_| false, grant);
         let Some((handshake, established, client_params)) = answered else {
@@ -559,4 +546,30 @@ pub enum PathEvent {
     /// The client receives there, but so does another session's client, which has answered: refuse
     /// the session there ([`crate::Gateway::refuse_session`]), and the client begins a new one.
     Refused,
+}
+
+/// Parameters of a session that begins: what its client wishes, within the limits.
+fn granted(
+    client_params: &ClientParams,
+    begin: &Begin,
+    hint: RouteHint,
+    config: &GatewayConfig,
+    session: SessionId,
+    secret: [u8; 32],
+) -> GatewayParams {
+    let numbered = granted_numbers(client_params.numbered, begin.peer.ip(), config);
+    GatewayParams {
+        session,
+        scheme: client_params.scheme,
+        limits: client_params.limits.within(SKETCH_LIMITS),
+        cache_bytes: u32::try_from(config.cache_bytes_per_flow).unwrap_or(u32::MAX),
+        secret: Zeroizing::new(secret),
+        stream: None,
+        symbols: None,
+        numbered,
+        hint,
+        ticket: begin.ticket,
+        bundles: client_params.bundles,
+        distinct: numbered.is_some_and(|numbered| numbered.to_client),
+    }
 }

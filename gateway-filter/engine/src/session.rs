@@ -55,12 +55,10 @@ use packrat_wire::codec::DecodeError;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::handshake::{ClientParams, Established, SESSION_NAMES};
 use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
-use packrat_wire::message::{Coded, GoodbyeReason, Message, Totals};
+use packrat_wire::message::{GoodbyeReason, Message, Totals};
 use packrat_wire::number::NumberHeader;
-use packrat_wire::seal::SEAL_OVERHEAD_BYTES;
 
 use crate::admission::{MESSAGE_WORK, SessionPermit};
-use crate::config::{SenderAnswer, TOLERATED_LOSS};
 use crate::counters::{FlowCounters, FlowGauges};
 use crate::eack_credit::EackCredit;
 use crate::event::Event;
@@ -96,12 +94,8 @@ use upward::Uploads;
 /// Limits of the sketches that this gateway keeps, whatever a client asks for.
 pub(crate) const SKETCH_LIMITS: SketchLimits =
     SketchLimits { power_sums: MAX_EXPECTED_DIFFERENCE as u8 + 1, ..SketchLimits::LARGEST };
-/// Work of a symbol beside its bytes: sealing, and sending.
-const SYMBOL_WORK: u64 = 1000;
 /// Silence after which a client may come from an outage.
 const OUTAGE_SILENCE: Duration = Duration::from_millis(300);
-/// Bytes of a message with a symbol beside the symbol.
-const SYMBOL_OVERHEAD: usize = SEAL_OVERHEAD_BYTES + 10;
 /// Bytes of the steps in which memory use is reported to the gateway.
 const HOLD_STEP_BYTES: usize = 16 * 1024;
 
@@ -235,22 +229,6 @@ impl Session {
             session.expect_of_sender(now);
         }
         session
-    }
-
-    /// Sets the session's expectation of its sender from other sessions' findings. It counts the
-    /// session, so only clients that receive at their address may have one.
-    fn expect_of_sender(&mut self, now: Timestamp) {
-        let gateway = self.permit.gateway();
-        let config = gateway.config();
-        if config.sender == SenderAnswer::Unknown && self.live.is_none() {
-            let network = self.permit.network();
-            // A trial finds nothing on a path that loses more than any sender tolerates.
-            let loss = gateway.losses().expect(self.permit.source(), now);
-            let one_of = if loss > TOLERATED_LOSS { 0 } else { config.sender_trials };
-            let expected = gateway.senders.expect(network, one_of, now);
-            self.shown = Trial::expecting(expected).map(Box::new);
-            self.watches_sender = true;
-        }
     }
 
     pub(crate) fn set_server_round_trip(&mut self, round_trip: Option<Duration>) {
@@ -444,21 +422,6 @@ impl Session {
         self.backlog.as_ref().is_some_and(|backlog| backlog.losses.is_shown(now))
     }
 
-    /// True if the sender goes on as before when it sees the losses of this path.
-    fn is_tolerated(&self) -> bool {
-        let loss = || self.coding.as_deref().map_or(self.last_mile.path.loss(), Coding::loss);
-        self.live.is_none()
-            && match self.permit.gateway().config().sender {
-                SenderAnswer::Unknown => self
-                    .shown
-                    .as_ref()
-                    .is_some_and(|shown| shown.shows() && loss() <= shown.tolerated_loss()),
-                SenderAnswer::Always => false,
-                SenderAnswer::AboveTolerance => loss() <= TOLERATED_LOSS,
-                SenderAnswer::Never => true,
-            }
-    }
-
     /// True if the client's end drops duplicates, as the ends of QUIC, SRTP and live streams do. A
     /// program with another protocol may act upon them.
     fn drops_duplicates(&self) -> bool {
@@ -492,46 +455,6 @@ impl Session {
             Means { history, permit, live: live.is_some(), numbering },
             turn,
         )
-    }
-
-    /// Sends the symbols that are due, if the budgets allow.
-    fn send_symbols(&mut self, turn: &mut Turn<'_>) {
-        let Some(mut coding) = self.coding.take() else { return };
-        coding.on_timeout(turn.now);
-        let admitted = self.eack_credit.admits(turn.now)
-            && self.permit.admits_work(self.eack_credit.strain(), turn.now);
-        if !admitted || self.breaker.is_open(turn.now) {
-            coding.forget_due();
-        }
-        let mut symbol = core::mem::take(&mut turn.scratch().symbol);
-        while let Some(numbering) = self.numbering.as_deref()
-            && let Some(repair) = coding.next_symbol(&self.history, numbering, &mut symbol)
-        {
-            let message = Message::Coded(Coded::new(&repair));
-            let length = repair.symbol.len() + SYMBOL_OVERHEAD;
-            // The losses that the client reports make the gateway work.
-            let work = SYMBOL_WORK + (u64::from(repair.window.count()) * length as u64) / 32;
-            self.eack_credit.charge(work);
-            self.permit.charge_work(work, turn.now);
-            // If losses come in runs, symbols leave as much to first repairs as copies do: a run
-            // that is longer than the symbols of its window uses all of them, and no datagram is
-            // recovered.
-            let affords = (coding.losses_come_alone() || self.repairs.is_ample())
-                && self.repairs.afford(length, &self.permit, self.live.is_some());
-            if !affords {
-                turn.counters.budget_refusals += 1;
-                coding.forget_due();
-                break;
-            }
-            self.channel.send(&message, turn);
-            if let Some(backlog) = &mut self.backlog {
-                backlog.on_extra(self.history.next(), length);
-            }
-            turn.counters.symbols += 1;
-            turn.counters.symbol_bytes += length as u64;
-        }
-        turn.scratch().symbol = symbol;
-        self.coding = Some(coding);
     }
 
     /// Handles a sealed datagram from the client's address.

@@ -18,8 +18,11 @@ use core::time::Duration;
 use packrat_code::rate::{self, Schedule, symbols_per_datagram};
 use packrat_code::{Encoder, Half, Repair, Window};
 use packrat_wire::estimate::{MediumLoss, Timestamp};
+use packrat_wire::message::{Coded, Message};
+use packrat_wire::seal::SEAL_OVERHEAD_BYTES;
 
 use super::numbering::Numbering;
+use super::{Session, Turn};
 use crate::history::History;
 
 /// Datagrams that a symbol covers.
@@ -36,6 +39,11 @@ const LONGEST_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Mean length of runs of losses below which most are single ones.
 const LONE_BURST_DATAGRAMS: f64 = 1.5;
+
+/// Work of a symbol beside its bytes: sealing, and sending.
+const SYMBOL_WORK: u64 = 1000;
+/// Bytes of a message with a symbol beside the symbol.
+const SYMBOL_OVERHEAD: usize = SEAL_OVERHEAD_BYTES + 10;
 
 /// The symbols of one session.
 #[derive(Debug)]
@@ -233,6 +241,59 @@ impl Coding {
     pub(crate) fn forget_due(&mut self) {
         self.schedule.clear();
         self.uncovered = 0;
+    }
+}
+
+impl Session {
+    /// Sends the symbols that are due, if the budgets allow.
+    pub(super) fn send_symbols(&mut self, turn: &mut Turn<'_>) {
+        let Some(mut coding) = self.coding.take() else { return };
+        coding.on_timeout(turn.now);
+        let admitted = self.eack_credit.admits(turn.now)
+            && self.permit.admits_work(self.eack_credit.strain(), turn.now);
+        if !admitted || self.breaker.is_open(turn.now) {
+            coding.forget_due();
+        }
+        let mut symbol = core::mem::take(&mut turn.scratch().symbol);
+        while let Some(numbering) = self.numbering.as_deref()
+            && let Some(repair) = coding.next_symbol(&self.history, numbering, &mut symbol)
+        {
+            let message = Message::Coded(Coded::new(&repair));
+            let length = repair.symbol.len() + SYMBOL_OVERHEAD;
+            // The losses that the client reports make the gateway work.
+            let work = SYMBOL_WORK + (u64::from(repair.window.count()) * length as u64) / 32;
+            self.eack_credit.charge(work);
+            self.permit.charge_work(work, turn.now);
+            // If losses come in runs, symbols leave as much to first repairs as copies do: a run
+            // that is longer than the symbols of its window uses all of them, and no datagram is
+            // recovered.
+            let affords = (coding.losses_come_alone() || self.repairs.is_ample())
+                && self.repairs.afford(length, &self.permit, self.live.is_some());
+            if !affords {
+                turn.counters.budget_refusals += 1;
+                coding.forget_due();
+                break;
+            }
+            self.channel.send(&message, turn);
+            if let Some(backlog) = &mut self.backlog {
+                backlog.on_extra(self.history.next(), length);
+            }
+            turn.counters.symbols += 1;
+            turn.counters.symbol_bytes += length as u64;
+        }
+        turn.scratch().symbol = symbol;
+        self.coding = Some(coding);
+    }
+
+    /// Updates the rate of symbols.
+    pub(super) fn follow_coding(&mut self, now: Timestamp) {
+        let tolerated = self.is_tolerated();
+        if let Some(coding) = &mut self.coding {
+            let budget = self.permit.gateway().config().repair_budget;
+            let maximum = if tolerated { 0.0 } else { budget };
+            let last_mile = &self.last_mile;
+            coding.follow(last_mile.base().or(last_mile.path.round_trip()), maximum, now);
+        }
     }
 }
 

@@ -335,17 +335,6 @@ impl Session {
         repairs.follow_loss(last_mile.path.loss(), permit.gateway().config().repair_budget);
     }
 
-    /// Updates the rate of symbols.
-    fn follow_coding(&mut self, now: Timestamp) {
-        let tolerated = self.is_tolerated();
-        if let Some(coding) = &mut self.coding {
-            let budget = self.permit.gateway().config().repair_budget;
-            let maximum = if tolerated { 0.0 } else { budget };
-            let last_mile = &self.last_mile;
-            coding.follow(last_mile.base().or(last_mile.path.round_trip()), maximum, now);
-        }
-    }
-
     /// The last datagram that the client has before the first that is being repaired.
     fn settled(&self) -> Option<Identifier> {
         self.epoch.set.settled(self.repairs.sequences().next(), &self.history)

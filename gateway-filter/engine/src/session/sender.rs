@@ -4,10 +4,11 @@ use core::time::Duration;
 
 use packrat_wire::estimate::Timestamp;
 
+use super::coding::Coding;
 use super::shadow::RoundTrips;
 use super::trial::Trial;
 use super::{Session, Turn};
-use crate::config::SenderAnswer;
+use crate::config::{SenderAnswer, TOLERATED_LOSS};
 use crate::event::Event;
 use crate::sender_memory::Finding;
 
@@ -133,5 +134,36 @@ impl Session {
         if let Some(((forwarded, round_trips), shadow)) = known.zip(self.shadow.as_mut()) {
             shadow.on_shown(forwarded, is_queues, round_trips, now);
         }
+    }
+
+    /// Sets the session's expectation of its sender from other sessions' findings. It counts the
+    /// session, so only clients that receive at their address may have one.
+    pub(super) fn expect_of_sender(&mut self, now: Timestamp) {
+        let gateway = self.permit.gateway();
+        let config = gateway.config();
+        if config.sender == SenderAnswer::Unknown && self.live.is_none() {
+            let network = self.permit.network();
+            // A trial finds nothing on a path that loses more than any sender tolerates.
+            let loss = gateway.losses().expect(self.permit.source(), now);
+            let one_of = if loss > TOLERATED_LOSS { 0 } else { config.sender_trials };
+            let expected = gateway.senders.expect(network, one_of, now);
+            self.shown = Trial::expecting(expected).map(Box::new);
+            self.watches_sender = true;
+        }
+    }
+
+    /// True if the sender goes on as before when it sees the losses of this path.
+    pub(super) fn is_tolerated(&self) -> bool {
+        let loss = || self.coding.as_deref().map_or(self.last_mile.path.loss(), Coding::loss);
+        self.live.is_none()
+            && match self.permit.gateway().config().sender {
+                SenderAnswer::Unknown => self
+                    .shown
+                    .as_ref()
+                    .is_some_and(|shown| shown.shows() && loss() <= shown.tolerated_loss()),
+                SenderAnswer::Always => false,
+                SenderAnswer::AboveTolerance => loss() <= TOLERATED_LOSS,
+                SenderAnswer::Never => true,
+            }
     }
 }
