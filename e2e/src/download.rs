@@ -131,14 +131,43 @@ pub(crate) fn upload(
     Ok((hexadecimal::encode(&Sha256::digest(&output.stdout)), summary))
 }
 
+/// Bytes, checksum, the longest stall, and the bytes of each second.
+type Arrivals = (u64, String, Duration, Vec<u64>);
+
 /// A download in progress.
 pub(crate) struct Download {
     program: Background,
     arrived: Arc<AtomicU64>,
-    /// Returns bytes, checksum, the longest stall, and the bytes of each second.
-    reader: JoinHandle<(u64, String, Duration, Vec<u64>)>,
+    reader: JoinHandle<Arrivals>,
     complaints: JoinHandle<String>,
     started: Instant,
+}
+
+/// Reads a body to its end, not faster than `pace` bytes per second.
+fn read(mut body: impl Read, counter: &AtomicU64, pace: Option<u64>) -> Arrivals {
+    let mut digest = Sha256::new();
+    let mut buffer = vec![0; 64 * 1024];
+    let (mut bytes, mut stall, mut last) = (0, Duration::ZERO, None);
+    let (mut first, mut seconds) = (None, Vec::new());
+    while let Ok(length @ 1..) = body.read(&mut buffer) {
+        let now = Instant::now();
+        // The time before the first byte is the handshake's.
+        stall = last.map_or(stall, |last| stall.max(now - last));
+        last = Some(now);
+        digest.update(&buffer[..length]);
+        bytes += length as u64;
+        let second = (now - *first.get_or_insert(now)).as_secs() as usize;
+        seconds.resize(seconds.len().max(second + 1), 0);
+        if let Some(count) = seconds.get_mut(second) {
+            *count += length as u64;
+        }
+        counter.store(bytes, Ordering::Relaxed);
+        if let Some(pace) = pace {
+            // Meanwhile the pipe is full, and flow control slows the server down.
+            thread::sleep(Duration::from_secs_f64(length as f64 / pace as f64));
+        }
+    }
+    (bytes, hexadecimal::encode(&digest.finalize()), stall, seconds)
 }
 
 impl Download {
@@ -167,38 +196,14 @@ impl Download {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()?;
-        let (Some(mut body), Some(mut standard_error)) = (child.stdout.take(), child.stderr.take())
+        let (Some(body), Some(mut standard_error)) = (child.stdout.take(), child.stderr.take())
         else {
             return Err(Failure::new("packrat get has no pipes"));
         };
         let arrived = Arc::new(AtomicU64::new(0));
         let counter = Arc::clone(&arrived);
         let pace = request.pace;
-        let reader = thread::spawn(move || {
-            let mut digest = Sha256::new();
-            let mut buffer = vec![0; 64 * 1024];
-            let (mut bytes, mut stall, mut last) = (0, Duration::ZERO, None);
-            let (mut first, mut seconds) = (None, Vec::new());
-            while let Ok(length @ 1..) = body.read(&mut buffer) {
-                let now = Instant::now();
-                // The time before the first byte is the handshake's.
-                stall = last.map_or(stall, |last| stall.max(now - last));
-                last = Some(now);
-                digest.update(&buffer[..length]);
-                bytes += length as u64;
-                let second = (now - *first.get_or_insert(now)).as_secs() as usize;
-                seconds.resize(seconds.len().max(second + 1), 0);
-                if let Some(count) = seconds.get_mut(second) {
-                    *count += length as u64;
-                }
-                counter.store(bytes, Ordering::Relaxed);
-                if let Some(pace) = pace {
-                    // Meanwhile the pipe is full, and flow control slows the server down.
-                    thread::sleep(Duration::from_secs_f64(length as f64 / pace as f64));
-                }
-            }
-            (bytes, hexadecimal::encode(&digest.finalize()), stall, seconds)
-        });
+        let reader = thread::spawn(move || read(body, &counter, pace));
         let complaints = thread::spawn(move || {
             let mut text = String::new();
             let _ = standard_error.read_to_string(&mut text);

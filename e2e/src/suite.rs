@@ -387,60 +387,7 @@ impl Suite {
     pub(crate) fn collect(&self, folder: &Path) -> Outcome<String> {
         fs::create_dir_all(folder)?;
         let mut ends = String::new();
-        let everything = [
-            ("pods.txt", vec!["get", "pods", "-A", "-o", "wide"]),
-            ("events.txt", vec!["get", "events", "-A", "--sort-by=.lastTimestamp"]),
-            ("nodes.txt", vec!["describe", "nodes"]),
-            (
-                "gateways.yaml",
-                vec![
-                    "get",
-                    "edgegateways,gateways,udproutes,packratpolicies,services,endpointslices",
-                    "-n",
-                    SHOP_NAMESPACE,
-                    "-o",
-                    "yaml",
-                ],
-            ),
-            (
-                "operator.log",
-                vec![
-                    "logs",
-                    "-n",
-                    HELM_RELEASE[0],
-                    "-l",
-                    "app.kubernetes.io/name=packrat",
-                    "--tail=2000",
-                    "--prefix",
-                ],
-            ),
-            (
-                "gateway.log",
-                vec![
-                    "logs",
-                    "-n",
-                    SHOP_NAMESPACE,
-                    "-l",
-                    "packrat.dev/edge-gateway",
-                    "--tail=2000",
-                    "--prefix",
-                ],
-            ),
-            (
-                "gateway-previous.log",
-                vec![
-                    "logs",
-                    "-n",
-                    SHOP_NAMESPACE,
-                    "-l",
-                    "packrat.dev/edge-gateway",
-                    "--tail=500",
-                    "--prefix",
-                    "-p",
-                ],
-            ),
-        ];
-        for (name, arguments) in everything {
+        for (name, arguments) in information() {
             let text = self.kubectl.output(&arguments).unwrap_or_else(|error| error.to_string());
             let lines: Vec<&str> = text.lines().collect();
             let shown = match name {
@@ -459,4 +406,61 @@ impl Suite {
         }
         Ok(ends)
     }
+}
+
+/// The information about a failure: names of files, and the `kubectl` commands that fill them.
+fn information() -> [(&'static str, Vec<&'static str>); 7] {
+    [
+        ("pods.txt", vec!["get", "pods", "-A", "-o", "wide"]),
+        ("events.txt", vec!["get", "events", "-A", "--sort-by=.lastTimestamp"]),
+        ("nodes.txt", vec!["describe", "nodes"]),
+        (
+            "gateways.yaml",
+            vec![
+                "get",
+                "edgegateways,gateways,udproutes,packratpolicies,services,endpointslices",
+                "-n",
+                SHOP_NAMESPACE,
+                "-o",
+                "yaml",
+            ],
+        ),
+        (
+            "operator.log",
+            vec![
+                "logs",
+                "-n",
+                HELM_RELEASE[0],
+                "-l",
+                "app.kubernetes.io/name=packrat",
+                "--tail=2000",
+                "--prefix",
+            ],
+        ),
+        (
+            "gateway.log",
+            vec![
+                "logs",
+                "-n",
+                SHOP_NAMESPACE,
+                "-l",
+                "packrat.dev/edge-gateway",
+                "--tail=2000",
+                "--prefix",
+            ],
+        ),
+        (
+            "gateway-previous.log",
+            vec![
+                "logs",
+                "-n",
+                SHOP_NAMESPACE,
+                "-l",
+                "packrat.dev/edge-gateway",
+                "--tail=500",
+                "--prefix",
+                "-p",
+            ],
+        ),
+    ]
 }

@@ -6,24 +6,28 @@
 //!             <---- shim of A, shim of B <----------------
 //! ```
 
+mod listener;
+mod upstream;
+
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant, SystemTime};
 
-use mio::{Events, Interest, Poll, Waker};
-use packrat_client::{ClientConfig, LONGEST_BUNDLED_BYTES, SourceAddress, Timestamp};
+use mio::{Events, Poll, Waker};
+use packrat_client::{LONGEST_BUNDLED_BYTES, SourceAddress, Timestamp};
 
-use packrat_socket::{
-    Batch, FlowId, Limits, Mark, Message, Outlet, Peer, Table, same_peer, source_towards,
-};
+use packrat_socket::{Batch, FlowId, Limits, Mark, Message, Peer, Table, source_towards};
 
+use self::listener::{Entrance, Listener};
+pub use self::listener::{Service, Target};
+use self::upstream::{Upstream, Wire};
 use crate::handle::{Command, Handle};
 use crate::network::{NetworkEvents, Wakefulness, is_of_this_host};
-use crate::socket::{DontFragment, Run, Socket, Way, is_quic_initial};
-use crate::socks::{AssociationId, Route, Socks, SocksListener, Waiting, header};
+use crate::socket::{Run, Way};
+use crate::socks::{AssociationId, Route, Socks, SocksListener, Waiting};
 use crate::statistics::{FlowStatus, ServiceStatus, Status};
 use crate::token::{MOST_LISTENERS, Ready};
 
@@ -39,135 +43,6 @@ const NETWORK_SHARE: u32 = 20;
 const FLOWS_SHOWN: usize = 100;
 /// Association of datagrams that the system redirects.
 const REDIRECTED_ASSOCIATION: AssociationId = AssociationId::MAX;
-
-/// A service that programs reach through the agent.
-#[derive(Debug)]
-pub struct Service {
-    /// Name for people.
-    pub name: String,
-    /// The bound socket that programs send to.
-    pub socket: UdpSocket,
-    /// Destination of the programs' datagrams.
-    pub to: Target,
-    /// The settings of its assistance.
-    pub config: ClientConfig,
-    /// The treatment of a program's datagrams that are longer than the path MTU.
-    pub dont_fragment: DontFragment,
-}
-
-/// Destination of the datagrams of a service's programs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Target {
-    /// The service, with a gateway on the way or at this very address.
-    Service(SocketAddr),
-    /// The address that the program has sent them to, at this port: the system redirects them to a
-    /// [`crate::transparent`] socket (Linux, TPROXY). Answers leave from that address and from the
-    /// socket's own port: the packet filter gives them the port that the program has sent to. The
-    /// agent leaves that port to a server of this host.
-    Original {
-        /// The port that programs send to.
-        port: u16,
-    },
-}
-
-/// A service as the agent has it.
-struct Listener {
-    name: String,
-    entrance: Entrance,
-    listen: SocketAddr,
-    /// The service, where programs do not choose their destinations.
-    to: Option<SocketAddr>,
-    dont_fragment: DontFragment,
-    send_errors: u64,
-    foreign: u64,
-}
-
-/// The sockets of programs.
-enum Entrance {
-    Service(Socket),
-    Socks(Box<Socks>),
-    Redirected(Socket, u16),
-}
-
-impl Listener {
-    fn new(
-        name: String,
-        entrance: Entrance,
-        listen: SocketAddr,
-        to: Option<SocketAddr>,
-        dont_fragment: DontFragment,
-    ) -> Self {
-        Self { name, entrance, listen, to, dont_fragment, send_errors: 0, foreign: 0 }
-    }
-
-    /// The socket that a program's datagrams come from and go to.
-    fn socket(&self, peer: Peer) -> Option<&Socket> {
-        match (&self.entrance, peer.through) {
-            (Entrance::Service(socket), None) => Some(socket),
-            (Entrance::Redirected(socket, _), _) => Some(socket),
-            (Entrance::Socks(socks), Some((association, _))) => socks.relay(association),
-            _ => None,
-        }
-    }
-
-    fn socks(&mut self) -> Option<&mut Socks> {
-        match &mut self.entrance {
-            Entrance::Service(_) | Entrance::Redirected(..) => None,
-            Entrance::Socks(socks) => Some(socks),
-        }
-    }
-}
-
-/// The socket of a flow towards its service.
-struct Upstream {
-    socket: Socket,
-    /// Address that the listener is bound to.
-    bound: SocketAddr,
-    to: SocketAddr,
-    /// Source address of the flow's datagrams.
-    source: SourceAddress,
-    /// The address that the program sends to, which answers come from.
-    local: Option<IpAddr>,
-    /// The bytes in front of each datagram for the program.
-    header: Vec<u8>,
-}
-
-/// Sends the datagrams that leave a flow.
-struct Wire<'a> {
-    listener: &'a Socket,
-    upstream: &'a Upstream,
-    program: SocketAddr,
-    run: &'a mut Run,
-    errors: u64,
-}
-
-impl Wire<'_> {
-    fn to_program(&self) -> Way {
-        Way { to: self.program, from: self.upstream.local }
-    }
-
-    fn finish(self) -> u64 {
-        let to_program = self.to_program();
-        self.errors + self.run.flush(self.listener, to_program)
-    }
-}
-
-impl Outlet<Mark> for Wire<'_> {
-    fn deliver(&mut self, datagram: &[u8], mark: Mark) {
-        let header = &self.upstream.header;
-        self.errors += self.run.add(self.listener, self.to_program(), header, datagram, mark);
-    }
-
-    fn transmit(&mut self, control: &[u8]) {
-        let way = Way { to: self.upstream.to, from: None };
-        self.errors += self.upstream.socket.send(way, control, control.len(), None);
-    }
-
-    fn repeat(&mut self, datagram: &[u8], mark: Mark) {
-        let way = Way { to: self.upstream.to, from: None };
-        self.errors += self.upstream.socket.send(way, datagram, datagram.len(), mark);
-    }
-}
 
 /// An agent with its sockets.
 pub struct Agent {
@@ -222,26 +97,12 @@ impl Agent {
         let configs = configs.map(|config| config.with_spread_bursts(true)).collect();
         let mut listeners = Vec::with_capacity(count);
         for (index, service) in services.into_iter().enumerate() {
-            let Service { name, socket, to, dont_fragment, .. } = service;
-            let listen = socket.local_addr()?;
-            let may_fragment = dont_fragment != DontFragment::Always;
-            let mut socket = Socket::new(socket, may_fragment)?;
             let token = Ready::Listener(index).token()?;
-            poll.registry().register(&mut socket.socket, token, Interest::READABLE)?;
-            let (entrance, to) = match to {
-                Target::Service(to) => (Entrance::Service(socket), Some(to)),
-                Target::Original { port } => (Entrance::Redirected(socket, port), None),
-            };
-            listeners.push(Listener::new(name, entrance, listen, to, dont_fragment));
+            listeners.push(Listener::of_service(service, token, poll.registry())?);
         }
-        if let Some(SocksListener { name, socket, dont_fragment, allow, .. }) = socks {
-            let (listen, token) = (socket.local_addr()?, Ready::Listener(listeners.len()).token()?);
-            let answers = handle.clone();
-            let answer = move |name, address| answers.tell(Command::Resolved(name, address));
-            let mut socks = Box::new(Socks::new(socket, allow, answer)?);
-            socks.register(poll.registry(), token)?;
-            let entrance = Entrance::Socks(socks);
-            listeners.push(Listener::new(name, entrance, listen, None, dont_fragment));
+        if let Some(socks) = socks {
+            let token = Ready::Listener(listeners.len()).token()?;
+            listeners.push(Listener::of_socks(socks, handle.clone(), token, poll.registry())?);
         }
         let began = Instant::now();
         let network_events = NetworkEvents::new(poll.registry(), Ready::Network.token()?)
@@ -264,8 +125,14 @@ impl Agent {
             next_network_event: Timestamp::ZERO,
             next_look: Timestamp::ZERO,
         };
-        for Listener { name, to, .. } in &agent.listeners {
-            if let Some(to) = to.filter(|to| agent.is_own(*to)) {
+        agent.refuse_circles()?;
+        Ok((agent, handle))
+    }
+
+    /// Refuses a service whose datagrams would come back to the agent.
+    fn refuse_circles(&self) -> io::Result<()> {
+        for Listener { name, to, .. } in &self.listeners {
+            if let Some(to) = to.filter(|to| self.is_own(*to)) {
                 return Err(io::Error::new(
                     io::ErrorKind::InvalidInput,
                     format!(
@@ -274,7 +141,7 @@ impl Agent {
                 ));
             }
         }
-        Ok((agent, handle))
+        Ok(())
     }
 
     /// True if datagrams to `to` come back to one of the listeners.
@@ -520,115 +387,6 @@ impl Agent {
         self.with(id, |table, wire| table.serve(id, now, wire));
     }
 
-    /// Begins the flow of a program.
-    fn begin(&mut self, peer: Peer, message: &Message<'_>, now: Timestamp) -> Option<FlowId> {
-        let Peer { service, address: program, through } = peer;
-        let is_own = self.is_upstream(program);
-        if is_own || through.is_some_and(|(_, to)| self.is_own(to)) {
-            tracing::warn!(%program, "datagrams of the agent's own come back to it, or would");
-            self.table.count_refused(service, message.count());
-            return None;
-        }
-        if let Some(idlest) = self.table.room_for(peer, now) {
-            self.evict(idlest, now);
-        }
-        let id = self.table.begin(peer, now, seed())?;
-        let mut opened = self.open(peer, id, message);
-        if opened.as_ref().is_err_and(is_out_of_descriptors)
-            && let Some(idlest) = self.table.longest_idle(now)
-        {
-            self.evict(idlest, now);
-            opened = self.open(peer, id, message);
-        }
-        if let Err(error) = opened {
-            tracing::warn!(%error, "a program cannot be served");
-            self.table.refuse(id);
-            return None;
-        }
-        Some(id)
-    }
-
-    /// Ends a flow to make room for another one.
-    fn evict(&mut self, id: FlowId, now: Timestamp) {
-        self.with(id, |table, wire| table.evict(id, now, wire));
-        self.drop_upstream(id);
-    }
-
-    /// Opens the upstream socket of a new flow.
-    fn open(&mut self, peer: Peer, id: FlowId, first: &Message<'_>) -> io::Result<()> {
-        let Some(listener) = self.listeners.get(peer.service) else { return Ok(()) };
-        let chosen = peer.through.map(|(_, to)| to);
-        let to =
-            chosen.or(listener.to).ok_or_else(|| io::Error::other("there is no destination"))?;
-        let any: IpAddr = match to {
-            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-        };
-        let may_fragment = match listener.dont_fragment {
-            DontFragment::Always => false,
-            DontFragment::Never => true,
-            DontFragment::Auto => {
-                let datagram = first.datagrams().next();
-                !datagram.is_some_and(|(datagram, _)| is_quic_initial(datagram))
-            }
-        };
-        let is_redirected = matches!(listener.entrance, Entrance::Redirected(..));
-        let usual = source_towards(to);
-        // A program of this host may have chosen the address that it sends from.
-        let is_chosen = |ip: &IpAddr| is_redirected && usual != Some(*ip) && is_of_this_host(*ip);
-        let from = Some(peer.address.ip()).filter(is_chosen).unwrap_or(any);
-        // Not connected: after a change of network it sends from the new address.
-        let mut socket = Socket::new(UdpSocket::bind((from, 0))?, may_fragment)?;
-        let bound = socket.socket.local_addr()?;
-        let token = Ready::Flow(id).token()?;
-        self.poll.registry().register(&mut socket.socket, token, Interest::READABLE)?;
-        // Answers come from the address that the program has sent to.
-        let local = first.local.filter(|_| is_redirected || listener.listen.ip().is_unspecified());
-        let header =
-            peer.through.filter(|_| !is_redirected).map_or_else(Vec::new, |(_, to)| header(to));
-        let mut source = SourceAddress::default();
-        source.set(usual);
-        self.upstreams.insert(id, Upstream { socket, bound, to, source, local, header });
-        self.bound.insert(bound);
-        Ok(())
-    }
-
-    fn drop_upstream(&mut self, id: FlowId) {
-        if let Some(upstream) = self.upstreams.remove(&id) {
-            self.bound.remove(&upstream.bound);
-        }
-    }
-
-    fn read_upstream(&mut self, id: FlowId, batch: &mut Batch) -> bool {
-        for _ in 0..TURN_RECEIVES {
-            let Some(upstream) = self.upstreams.get(&id) else { return false };
-            let to = upstream.to;
-            if upstream.socket.receive(batch).is_err() {
-                return false;
-            }
-            let now = self.now();
-            let mut foreign = 0;
-            self.with(id, |table, wire| {
-                for message in batch.messages() {
-                    if same_peer(message.source) == same_peer(to) {
-                        table.on_received(id, message.datagrams(), now, wire);
-                    } else {
-                        foreign += message.count();
-                    }
-                }
-                table.serve(id, now, wire);
-            });
-            let peer = self.table.peer(id);
-            if let Some(listener) = peer.and_then(|peer| self.listeners.get_mut(peer.service)) {
-                listener.foreign += foreign;
-            }
-            if !batch.may_have_more() {
-                return false;
-            }
-        }
-        true
-    }
-
     /// Calls the table for a flow, and sends the datagrams that result.
     fn with<R>(
         &mut self,
@@ -761,20 +519,14 @@ impl Agent {
     }
 }
 
-/// True if the process, or the system, has as many descriptors as it may have.
-fn is_out_of_descriptors(error: &io::Error) -> bool {
-    // ENFILE, EMFILE and WSAEMFILE.
-    error.raw_os_error().is_some_and(|code| [23, 24, 10_024].contains(&code))
-}
-
-fn seed() -> Option<[u8; 32]> {
-    let mut seed = [0; 32];
-    getrandom::fill(&mut seed).ok().map(|()| seed)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::net::UdpSocket;
+
+    use packrat_client::ClientConfig;
+
     use super::*;
+    use crate::socket::DontFragment;
 
     /// An agent with one service, whose programs send to this socket.
     fn of_one_service(socket: UdpSocket) -> (Agent, Handle) {
@@ -836,46 +588,5 @@ mod tests {
         assert!(!agent.is_upstream(at("[::1]:5000")));
         assert!(!agent.is_upstream(at("127.0.0.1:5001")));
         assert!(!agent.is_upstream(at("192.0.2.1:5000")), "another host");
-    }
-
-    /// The program's own datagrams are sent again with its ECN mark, control datagrams without one.
-    #[test]
-    fn repeated_datagrams_bear_the_programs_mark_and_control_none() {
-        use quinn_udp::EcnCodepoint::{Ect0, Ect1};
-        let bound = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let server = bound();
-        let to = server.local_addr().unwrap();
-        let server = Socket::new(server, true).unwrap();
-        let upstream = Upstream {
-            socket: Socket::new(bound(), true).unwrap(),
-            bound: to,
-            to,
-            source: SourceAddress::default(),
-            local: None,
-            header: Vec::new(),
-        };
-        let listener = Socket::new(bound(), true).unwrap();
-        let (mut run, mut batch, program) = (Run::default(), Batch::new(), to);
-        for expected in [Some(Ect1), Some(Ect0), None] {
-            let mut wire = Wire {
-                listener: &listener,
-                upstream: &upstream,
-                program,
-                run: &mut run,
-                errors: 0,
-            };
-            wire.repeat(b"again", expected);
-            wire.transmit(b"control");
-            for (datagram, mark) in [(&b"again"[..], expected), (&b"control"[..], None)] {
-                // On loopback it is there when sending returns; both may come in one batch.
-                server.receive(&mut batch).unwrap();
-                let all: Vec<_> = batch.messages().map(|one| (one.data, one.mark)).collect();
-                if all.len() == 2 {
-                    assert_eq!(all, [(&b"again"[..], expected), (&b"control"[..], None)]);
-                    break;
-                }
-                assert_eq!(all, [(datagram, mark)]);
-            }
-        }
     }
 }

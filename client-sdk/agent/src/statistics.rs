@@ -100,6 +100,18 @@ impl Status {
         self.services.iter().filter_map(|service| service.flows.get(&condition)).sum()
     }
 
+    /// The flows of each service, with Prometheus' labels.
+    fn flows_by_condition(&self) -> Vec<(String, u64)> {
+        let mut flows = Vec::new();
+        for service in &self.services {
+            flows.extend(Condition::ALL.map(|condition| {
+                let count = service.flows.get(&condition).copied().unwrap_or_default();
+                (format!("{{{},condition=\"{}\"}}", label(service), condition.name()), count)
+            }));
+        }
+        flows
+    }
+
     /// As text for Prometheus.
     pub fn prometheus(&self) -> String {
         let mut text = String::new();
@@ -111,33 +123,23 @@ impl Status {
                 let _ = writeln!(text, "packrat_agent_{name}{labels} {value}");
             }
         };
-        let label = |service: &ServiceStatus| format!("service=\"{}\"", escape(&service.name));
         let of_services = |value: Value<'_>| -> Vec<(String, u64)> {
             let with_label = |one| (format!("{{{}}}", label(one)), value(one));
             self.services.iter().map(with_label).collect()
         };
-        let mut flows = Vec::new();
-        for service in &self.services {
-            flows.extend(Condition::ALL.map(|condition| {
-                let count = service.flows.get(&condition).copied().unwrap_or_default();
-                (format!("{{{},condition=\"{}\"}}", label(service), condition.name()), count)
-            }));
+        series("flows", "gauge", "Flows, by their condition.", &self.flows_by_condition());
+        for (name, kind, help, value) in [
+            ("flow_limit", "gauge", "Flows that there may be.", self.flow_limit as u64),
+            ("waiting_bytes", "gauge", "Bytes that wait for repairs.", self.waiting_bytes as u64),
+            (
+                "network_changes_total",
+                "counter",
+                "Times that the network has changed, or the host has slept.",
+                self.network_changes,
+            ),
+        ] {
+            series(name, kind, help, &[(String::new(), value)]);
         }
-        let plain = |value: usize| [(String::new(), value as u64)];
-        series("flows", "gauge", "Flows, by their condition.", &flows);
-        series("flow_limit", "gauge", "Flows that there may be.", &plain(self.flow_limit));
-        series(
-            "waiting_bytes",
-            "gauge",
-            "Bytes that wait for repairs.",
-            &plain(self.waiting_bytes),
-        );
-        series(
-            "network_changes_total",
-            "counter",
-            "Times that the network has changed, or the host has slept.",
-            &[(String::new(), self.network_changes)],
-        );
         let beside: [(&str, &str, Value<'_>); 4] = [
             ("refused_datagrams", "Datagrams of programs that were not served.", &|service| {
                 service.refused_datagrams
@@ -169,6 +171,11 @@ impl Status {
 
 /// Reads a figure of a service.
 type Value<'a> = &'a dyn Fn(&ServiceStatus) -> u64;
+
+/// The label of a service's series.
+fn label(service: &ServiceStatus) -> String {
+    format!("service=\"{}\"", escape(&service.name))
+}
 
 /// A label's value (Prometheus' text format).
 fn escape(text: &str) -> String {

@@ -1,13 +1,14 @@
 //! Several gateways and servers, and clients that move from one gateway to another.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::balancer::Balancer;
 use super::exposure::with;
 use crate::command::{Failure, Outcome, until};
-use crate::download::Download;
+use crate::download::{Download, Request};
 use crate::suite::{SHOP_NAMESPACE, SMALLEST_FILE, Suite};
 
 /// The gateways of `manifests/gateway-fleet.yaml`.
@@ -73,31 +74,8 @@ fn moving(suite: &mut Suite) -> Outcome<String> {
     request.options = vec!["--limit-rate".to_owned(), CLIENT_RATE.to_owned()];
     request.connect_limit = Duration::from_secs(120);
     request.limit = Duration::from_secs(600);
-    // Moving connections are tested here, not handshakes: few at a time.
-    let mut downloads: Vec<Download> = Vec::new();
-    while downloads.len() < CLIENT_COUNT {
-        let (group, first) =
-            (PARALLEL_HANDSHAKES.min(CLIENT_COUNT - downloads.len()), downloads.len());
-        for _ in 0..group {
-            downloads.push(suite.start_download(&request)?);
-        }
-        for download in &mut downloads[first..] {
-            download.wait_for(1)?;
-        }
-    }
-    let (started, mut moves, mut scales) = (Instant::now(), 0_u32, SCALING_STEPS.iter().peekable());
-    while started.elapsed() < MOVING_TIME {
-        if started.elapsed() >= MOVE_INTERVAL * moves {
-            suite.last_mile.rebind_each(first)?;
-            moves += 1;
-        }
-        if let Some((_, count)) = scales.next_if(|(at, _)| started.elapsed() >= *at) {
-            let patch = serde_json::json!({ "spec": { "workload": { "replicas": count } } });
-            suite.patch_gateway(FLEET_GATEWAY, &patch)?;
-        }
-        balancer.follow(suite)?;
-        thread::sleep(BALANCE_INTERVAL);
-    }
+    let mut downloads = start_downloads(suite, &request)?;
+    let moves = move_clients(suite, &balancer, first)?;
     let mut under_way = 0;
     for download in &mut downloads {
         under_way += usize::from(!download.ended()?);
@@ -137,6 +115,42 @@ fn moving(suite: &mut Suite) -> Outcome<String> {
         stalls[stalls.len() - 1],
         passed_on(suite)?,
     ))
+}
+
+/// Starts the downloads of all clients.
+fn start_downloads(suite: &Suite, request: &Request) -> Outcome<Vec<Download>> {
+    // Moving connections are tested here, not handshakes: few at a time.
+    let mut downloads: Vec<Download> = Vec::new();
+    while downloads.len() < CLIENT_COUNT {
+        let (group, first) =
+            (PARALLEL_HANDSHAKES.min(CLIENT_COUNT - downloads.len()), downloads.len());
+        for _ in 0..group {
+            downloads.push(suite.start_download(request)?);
+        }
+        for download in &mut downloads[first..] {
+            download.wait_for(1)?;
+        }
+    }
+    Ok(downloads)
+}
+
+/// Moves all clients again and again, while the number of gateways changes. Returns the number of
+/// moves.
+fn move_clients(suite: &mut Suite, balancer: &Balancer, first: Ipv4Addr) -> Outcome<u32> {
+    let (started, mut moves, mut scales) = (Instant::now(), 0_u32, SCALING_STEPS.iter().peekable());
+    while started.elapsed() < MOVING_TIME {
+        if started.elapsed() >= MOVE_INTERVAL * moves {
+            suite.last_mile.rebind_each(first)?;
+            moves += 1;
+        }
+        if let Some((_, count)) = scales.next_if(|(at, _)| started.elapsed() >= *at) {
+            let patch = serde_json::json!({ "spec": { "workload": { "replicas": count } } });
+            suite.patch_gateway(FLEET_GATEWAY, &patch)?;
+        }
+        balancer.follow(suite)?;
+        thread::sleep(BALANCE_INTERVAL);
+    }
+    Ok(moves)
 }
 
 /// Clients that have come to the gateways that run now from others.

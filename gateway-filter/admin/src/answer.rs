@@ -71,48 +71,30 @@ pub fn answer(
     if method != "GET" && method != "HEAD" && !(method == "POST" && changes) {
         return Answer::problem(405, format!("{path} takes no {method}; use GET"));
     }
-    let number = |key: &str, default: usize| match parameter(query, key) {
-        None => Ok(default),
-        Some(text) => text.parse().map_err(|_| {
-            Answer::problem(400, format!("{key}={text} is no number; give a whole one"))
-        }),
-    };
     match path {
         "/packrat" => Answer::json(&status::status(dataplane)),
-        "/packrat/sessions" if parameter(query, "session").is_some() => {
-            match number("session", 0) {
-                Ok(session) => Answer::json(&status::session(dataplane, session as u64)),
-                Err(problem) => problem,
-            }
-        }
-        "/packrat/sessions" if parameter(query, "client").is_some() => {
-            match address(parameter(query, "client").unwrap_or_default()) {
-                Some((client, port)) => {
-                    Answer::json(&status::sessions_of_client(dataplane, client, port))
-                }
-                None => Answer::problem(
-                    400,
-                    "client is no address; give one, with or without a port".to_owned(),
-                ),
-            }
-        }
-        "/packrat/sessions" => match number("limit", DEFAULT_SESSIONS) {
-            Ok(limit) => Answer::json(&status::sessions(dataplane, limit.min(MOST_SESSIONS))),
-            Err(problem) => problem,
-        },
+        "/packrat/sessions" => sessions(dataplane, query),
         CLIENTS_PATH => clients_of_requester(dataplane, query),
         "/packrat/events" if parameter(query, "session").is_some() => {
-            match (number("session", 0), number("seconds", OBSERVED_SECONDS), number("after", 0)) {
+            match (
+                number(query, "session", 0),
+                number(query, "seconds", OBSERVED_SECONDS),
+                number(query, "after", 0),
+            ) {
                 (Ok(session), Ok(seconds), Ok(after)) => {
                     session_events(dataplane, session as u64, seconds, after as u64)
                 }
                 (Err(problem), ..) | (_, Err(problem), _) | (.., Err(problem)) => problem,
             }
         }
-        "/packrat/events" => match (number("after", 0), number("limit", DEFAULT_EVENTS)) {
-            (Ok(after), Ok(limit)) => Answer::json(&status::events(dataplane, after as u64, limit)),
-            (Err(problem), _) | (_, Err(problem)) => problem,
-        },
+        "/packrat/events" => {
+            match (number(query, "after", 0), number(query, "limit", DEFAULT_EVENTS)) {
+                (Ok(after), Ok(limit)) => {
+                    Answer::json(&status::events(dataplane, after as u64, limit))
+                }
+                (Err(problem), _) | (_, Err(problem)) => problem,
+            }
+        }
         "/packrat/log" => match dataplane {
             Some(dataplane) => log(dataplane.logger(), method, query),
             None => unconfigured(),
@@ -124,6 +106,41 @@ pub fn answer(
             let known: Vec<&str> = ANSWERED_PATHS.iter().map(|(path, ..)| *path).collect();
             Answer::problem(404, format!("nothing is at {path}; try {}", known.join(", ")))
         }
+    }
+}
+
+/// A whole number of the query.
+fn number(query: &str, key: &str, default: usize) -> Result<usize, Answer> {
+    match parameter(query, key) {
+        None => Ok(default),
+        Some(text) => text.parse().map_err(|_| {
+            Answer::problem(400, format!("{key}={text} is no number; give a whole one"))
+        }),
+    }
+}
+
+/// One session, the sessions of a client, or the first ones.
+fn sessions(dataplane: Option<&Dataplane>, query: &str) -> Answer {
+    if parameter(query, "session").is_some() {
+        return match number(query, "session", 0) {
+            Ok(session) => Answer::json(&status::session(dataplane, session as u64)),
+            Err(problem) => problem,
+        };
+    }
+    if let Some(client) = parameter(query, "client") {
+        return match address(client) {
+            Some((client, port)) => {
+                Answer::json(&status::sessions_of_client(dataplane, client, port))
+            }
+            None => Answer::problem(
+                400,
+                "client is no address; give one, with or without a port".to_owned(),
+            ),
+        };
+    }
+    match number(query, "limit", DEFAULT_SESSIONS) {
+        Ok(limit) => Answer::json(&status::sessions(dataplane, limit.min(MOST_SESSIONS))),
+        Err(problem) => problem,
     }
 }
 

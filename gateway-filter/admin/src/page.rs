@@ -164,19 +164,19 @@ fn endpoints(all: &[std::net::SocketAddr]) -> String {
     shown.join(", ")
 }
 
+/// The class of a tile whose value is good, or to be watched, from these bounds on.
+fn rating(value: Option<f64>, good: f64, warn: f64) -> &'static str {
+    match value {
+        Some(value) if value >= good => "good",
+        Some(value) if value >= warn => "warn",
+        Some(_) => "bad",
+        None => "",
+    }
+}
+
 fn tiles(html: &mut String, figures: &Figures, benefit: Benefit) {
-    let hidden_class = match figures.hidden {
-        Some(hidden) if hidden >= 0.95 => "good",
-        Some(hidden) if hidden >= 0.8 => "warn",
-        Some(_) => "bad",
-        None => "",
-    };
-    let quality_class = match figures.quality {
-        Some(quality) if quality >= 99.5 => "good",
-        Some(quality) if quality >= 98.0 => "warn",
-        Some(_) => "bad",
-        None => "",
-    };
+    let hidden_class = rating(figures.hidden, 0.95, 0.8);
+    let quality_class = rating(figures.quality, 99.5, 98.0);
     let measured = benefit.interval();
     let gain_class = match measured {
         Some(gain) if gain.lower > 1.0 => "good",

@@ -202,21 +202,7 @@ impl<'a> Control<'a> {
             return Err(DecodeError::Version(version));
         }
         match kind {
-            DISCOVER_TYPE => {
-                if datagram.len() < DISCOVER_LENGTH {
-                    return Err(DecodeError::Unpadded);
-                }
-                let nonce = reader.u64()?;
-                let versions = short_list(&mut reader)?;
-                // An answer must not be longer than its question. In a Discover of another version
-                // the bytes behind the versions are padding here.
-                let may_bring_noise = version == PROTOCOL_VERSION && datagram.len() >= INIT_LENGTH;
-                let noise = match reader.u16() {
-                    Ok(length) if may_bring_noise => reader.bytes(usize::from(length))?,
-                    _ => &[],
-                };
-                Ok(Self::Discover { nonce, versions, noise })
-            }
+            DISCOVER_TYPE => Self::decode_discover(datagram, reader),
             OFFER_TYPE => {
                 let message = Self::Offer {
                     nonce: reader.u64()?,
@@ -257,6 +243,23 @@ impl<'a> Control<'a> {
             }),
             other => Err(DecodeError::MessageType(other)),
         }
+    }
+
+    /// Decodes a Discover of any version: `reader` is behind its header.
+    fn decode_discover(datagram: &'a [u8], mut reader: Reader<'a>) -> Result<Self, DecodeError> {
+        if datagram.len() < DISCOVER_LENGTH {
+            return Err(DecodeError::Unpadded);
+        }
+        let nonce = reader.u64()?;
+        let versions = short_list(&mut reader)?;
+        // An answer must not be longer than its question. In a Discover of another version
+        // the bytes behind the versions are padding here.
+        let may_bring_noise = datagram[4] >> 4 == PROTOCOL_VERSION && datagram.len() >= INIT_LENGTH;
+        let noise = match reader.u16() {
+            Ok(length) if may_bring_noise => reader.bytes(usize::from(length))?,
+            _ => &[],
+        };
+        Ok(Self::Discover { nonce, versions, noise })
     }
 
     /// Appends the datagram to `out`, padded if the anti-amplification rule requires it.

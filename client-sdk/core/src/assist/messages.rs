@@ -82,12 +82,26 @@ impl Assist {
             // The server still sends to the previous gateway.
             self.remind = true;
         }
-        let mut scheduler = Scheduler::new(self.is_selective());
-        // The first eACK informs the gateway at once of the beginning of the client's set.
-        scheduler.on_urgent(now);
         let session = established.sealer.session();
         self.events.tell(now, || ClientEvent::SessionOpened { session });
         self.count_upward();
+        self.session = Some(Box::new(self.session_of(established, sample, now)));
+        // In one session of sixteen: a gateway must ignore unknown messages.
+        if let Some(plaintext) = grease_message(self.discovery.nonce()) {
+            self.send_plaintext(&plaintext);
+        }
+    }
+
+    /// The session that a handshake has established, before its first message.
+    fn session_of(
+        &self,
+        established: Established,
+        sample: Option<Duration>,
+        now: Timestamp,
+    ) -> Session {
+        let mut scheduler = Scheduler::new(self.is_selective());
+        // The first eACK informs the gateway at once of the beginning of the client's set.
+        scheduler.on_urgent(now);
         let upward = Upward::new(&established.gateway_params, sample, now).map(Box::new);
         let wished = self.config.live.is_some_and(|live| live.symbols);
         let symbols = established.gateway_params.symbols.as_deref().filter(|_| wished);
@@ -96,7 +110,7 @@ impl Assist {
         let scheme = established.gateway_params.scheme;
         let material =
             self.reconnection.last_material.as_ref().filter(|_| scheme == self.config.scheme);
-        self.session = Some(Box::new(Session {
+        Session {
             recorder: Recorder::new(&established.gateway_params, material),
             number_key: established
                 .gateway_params
@@ -120,10 +134,6 @@ impl Assist {
             liveness: Liveness::default(),
             queue_stands: false,
             was_settled: false,
-        }));
-        // In one session of sixteen: a gateway must ignore unknown messages.
-        if let Some(plaintext) = grease_message(self.discovery.nonce()) {
-            self.send_plaintext(&plaintext);
         }
     }
 

@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use packrat_eack::MAX_EXPECTED_DIFFERENCE;
+use packrat_wire::MessageCounter;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::message::{Eack, Message};
 use packrat_wire::seal::reference_of;
@@ -116,24 +117,33 @@ impl Assist {
         }
     }
 
-    fn poll_eack(&mut self, now: Timestamp) -> Option<Vec<u8>> {
-        let selective = self.is_selective();
-        let session = self.session.as_mut()?;
-        let held = self.hold.held();
-        if session.scheduler.due(held > 0, self.path.round_trip())? > now {
-            return None;
-        }
+    /// Differences between the two ends' sets that the next eACK has to explain.
+    fn expected_differences(&mut self, now: Timestamp) -> usize {
         let overdue = self
             .hold
             .highest_arrived()
             .map_or(0, |last| self.numbers.overdue_below.get().saturating_sub(last.get() + 1));
-        let unexplained = if selective { UNEXPLAINED_SELECTIVE } else { UNEXPLAINED_DIFFERENCES };
-        let unexplained = unexplained + session.recorder.unproven();
+        let unexplained = match self.is_selective() {
+            true => UNEXPLAINED_SELECTIVE,
+            false => UNEXPLAINED_DIFFERENCES,
+        };
+        let unproven = self.session.as_ref().map_or(0, |session| session.recorder.unproven());
+        let unexplained = unexplained + unproven;
         let expected = self.hold.expected_missing(&self.path, now) + overdue + unexplained;
-        let expected = match self.config.laboratory.longest_prefix {
+        match self.config.laboratory.longest_prefix {
             true => MAX_EXPECTED_DIFFERENCE,
             false => usize::try_from(expected).unwrap_or(usize::MAX),
-        };
+        }
+    }
+
+    fn poll_eack(&mut self, now: Timestamp) -> Option<Vec<u8>> {
+        let held = self.hold.held();
+        let session = self.session.as_ref()?;
+        if session.scheduler.due(held > 0, self.path.round_trip())? > now {
+            return None;
+        }
+        let expected = self.expected_differences(now);
+        let session = self.session.as_mut()?;
         let sized = session.recorder.encoding_for(expected);
         let wanted = session.epoch.wanted(now);
         let Outgoing { message, prefix, .. } = &mut self.outgoing;
@@ -176,8 +186,15 @@ impl Assist {
             held,
             bytes: datagram.len(),
         });
+        self.on_eack_sealed(counter, &datagram, now);
+        Some(datagram)
+    }
+
+    /// Remembers an eACK that leaves, and reports to the gateway the datagrams recovered since.
+    fn on_eack_sealed(&mut self, counter: MessageCounter, datagram: &[u8], now: Timestamp) {
+        let Some(session) = &mut self.session else { return };
         session.recorder.on_told(counter);
-        session.sent.push(counter, reference_of(&datagram), now);
+        session.sent.push(counter, reference_of(datagram), now);
         session.scheduler.on_sent(now);
         let coded = session.coded.as_mut().and_then(|coded| coded.untold(now));
         let group = session.group.as_mut().and_then(|group| group.untold(now));
@@ -187,6 +204,5 @@ impl Assist {
         if let Some(total) = untold {
             self.send_urgently(&Message::Recovered { total });
         }
-        Some(datagram)
     }
 }

@@ -67,6 +67,16 @@ impl Chart {
             "</span></figcaption><svg viewBox=\"0 0 {CHART_WIDTH} {CHART_HEIGHT}\" role=\"img\" aria-label=\"{}\">",
             self.title
         );
+        self.draw_values(html, top);
+        draw_ages(html, span);
+        for line in &self.lines {
+            draw_line(html, line, top, span);
+        }
+        html.push_str("</svg></figure>");
+    }
+
+    /// The lines of the grid with their values.
+    fn draw_values(&self, html: &mut String, top: f64) {
         for (share, value) in [(0.0, 0.0), (0.5, top / 2.0), (1.0, top)] {
             let y =
                 CHART_HEIGHT - BOTTOM_MARGIN - share * (CHART_HEIGHT - TOP_MARGIN - BOTTOM_MARGIN);
@@ -80,24 +90,24 @@ impl Chart {
                 (self.format)(value)
             );
         }
-        for (share, anchor) in [(1.0, "start"), (0.5, "middle"), (0.0, "end")] {
-            let minutes = share * span / 60.0;
-            let text = match minutes {
-                0.0 => "now".to_owned(),
-                _ if minutes.fract() == 0.0 => format!("−{minutes:.0} min"),
-                _ => format!("−{minutes:.1} min"),
-            };
-            let _ = write!(
-                html,
-                "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"{anchor}\">{text}</text>",
-                x_of(share * span, span),
-                CHART_HEIGHT - 5.0
-            );
-        }
-        for line in &self.lines {
-            draw_line(html, line, top, span);
-        }
-        html.push_str("</svg></figure>");
+    }
+}
+
+/// The scale of the ages below.
+fn draw_ages(html: &mut String, span: f64) {
+    for (share, anchor) in [(1.0, "start"), (0.5, "middle"), (0.0, "end")] {
+        let minutes = share * span / 60.0;
+        let text = match minutes {
+            0.0 => "now".to_owned(),
+            _ if minutes.fract() == 0.0 => format!("−{minutes:.0} min"),
+            _ => format!("−{minutes:.1} min"),
+        };
+        let _ = write!(
+            html,
+            "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"{anchor}\">{text}</text>",
+            x_of(share * span, span),
+            CHART_HEIGHT - 5.0
+        );
     }
 }
 

@@ -1,6 +1,8 @@
 //! The I/O thread of a worker: reads the upstream sockets of its sessions and its listeners, and
 //! keeps the time of its sessions.
 
+mod streams;
+
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -30,8 +32,6 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 /// Shortest time until a session whose deadline was just served is looked at again: an engine that
 /// asks for the past must not keep the thread busy.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(100);
-/// Time until a stream without subscribers is looked at again.
-const STREAM_INTERVAL: Duration = Duration::from_secs(1);
 /// Retry delay after a panic in a session's deadline.
 const AFTER_A_PANIC: Duration = Duration::from_secs(1);
 
@@ -352,52 +352,6 @@ impl IoThread {
         if read.is_err() {
             self.listeners.remove(&number);
         }
-    }
-
-    fn change_stream(&mut self, mailbox: &Mailbox, change: StreamChange) {
-        match change {
-            StreamChange::Open(stream, upstream) => {
-                match mailbox.poller.add(upstream.socket(), upstream.number) {
-                    Ok(()) => {
-                        self.streams.insert(upstream.number, (stream, upstream));
-                    }
-                    Err(error) => self.report("a stream cannot be watched", &error),
-                }
-            }
-            StreamChange::Close(upstream) => {
-                if self.streams.remove(&upstream.number).is_some()
-                    && let Err(error) = mailbox.poller.remove(upstream.socket(), upstream.number)
-                {
-                    self.report("a stream's socket could not be given back", &error);
-                }
-            }
-        }
-    }
-
-    /// Tries again to open the sockets of streams, if it is time.
-    fn retry_streams(&mut self) {
-        if self.stream_retries.is_empty() {
-            return;
-        }
-        let now = self.environment.now();
-        let (due, later): (Vec<_>, Vec<_>) =
-            self.stream_retries.drain(..).partition(|(at, _)| *at <= now);
-        self.stream_retries = later;
-        for (planned, route) in due {
-            self.forwarder.mailboxes.retry_stream(&route, planned);
-        }
-    }
-
-    /// Lets the streams look at their subscribers when it is time; returns the next time.
-    fn run_streams(&mut self) -> Option<Timestamp> {
-        let now = self.environment.now();
-        let mut next = None;
-        for (stream, _) in self.streams.values() {
-            stream.handle_timeout(&mut self.forwarder.sender, now);
-            next = stream.next_timeout().into_iter().chain(next).min();
-        }
-        // Another thread may get a subscriber while this one sleeps.
-        if self.streams.is_empty() { None } else { next.or(Some(now + STREAM_INTERVAL)) }
     }
 
     /// Makes sure that the session is looked at when its engine or its idle timeout wants it, not

@@ -124,29 +124,8 @@ impl ReceiveBatch {
     /// ICMP errors this way.
     pub fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         self.messages.clear();
-        // Where many were, many are expected again.
-        let count = if self.was_filled() {
-            self.capacity
-        } else {
-            (self.received * 2).max(FEWEST_MESSAGES)
-        };
-        self.asked = count.min(self.capacity);
-        self.received = 0;
-        let Call { names, controls, vectors, headers } = &mut self.call;
-        let places = names.iter_mut().zip(controls).zip(vectors).zip(headers.iter_mut());
-        for (buffer, (((name, control), vector), header)) in
-            self.data.chunks_exact_mut(BUFFER_STRIDE).zip(places).take(self.asked)
-        {
-            *vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: MESSAGE_BYTES };
-            let header = &mut header.msg_hdr;
-            header.msg_namelen = name.size_of();
-            header.msg_name = std::ptr::from_mut(name).cast();
-            header.msg_iov = vector;
-            header.msg_iovlen = 1;
-            header.msg_control = control.as_mut_ptr();
-            header.msg_controllen = ControlBuffer::CAPACITY as _;
-            header.msg_flags = 0;
-        }
+        self.prepare();
+        let Call { names, headers, .. } = &mut self.call;
         // SAFETY: the first `asked` headers, of at most `capacity`, point at buffers of the given
         // sizes, which outlive the call.
         let result = unsafe {
@@ -183,6 +162,34 @@ impl ReceiveBatch {
         }
         self.received = received;
         Ok(received)
+    }
+
+    /// Points the headers of the next call at their buffers.
+    #[inline]
+    fn prepare(&mut self) {
+        // Where many were, many are expected again.
+        let count = if self.was_filled() {
+            self.capacity
+        } else {
+            (self.received * 2).max(FEWEST_MESSAGES)
+        };
+        self.asked = count.min(self.capacity);
+        self.received = 0;
+        let Call { names, controls, vectors, headers } = &mut self.call;
+        let places = names.iter_mut().zip(controls).zip(vectors).zip(headers.iter_mut());
+        for (buffer, (((name, control), vector), header)) in
+            self.data.chunks_exact_mut(BUFFER_STRIDE).zip(places).take(self.asked)
+        {
+            *vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: MESSAGE_BYTES };
+            let header = &mut header.msg_hdr;
+            header.msg_namelen = name.size_of();
+            header.msg_name = std::ptr::from_mut(name).cast();
+            header.msg_iov = vector;
+            header.msg_iovlen = 1;
+            header.msg_control = control.as_mut_ptr();
+            header.msg_controllen = ControlBuffer::CAPACITY as _;
+            header.msg_flags = 0;
+        }
     }
 
     /// True if the last call got as many messages as it asked for: there may be more.

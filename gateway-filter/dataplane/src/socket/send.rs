@@ -2,6 +2,7 @@
 //! allow it.
 
 mod fan_out;
+mod refused;
 mod singles;
 
 use std::io;
@@ -13,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use packrat_wire::number::{NUMBER_LENGTH, NumberHeader};
 use socket2::SockAddr;
 
+use self::refused::{send_one_by_one, send_refused};
 use super::control_message::{self, ControlBuffer, Outgoing};
 use super::ecn::Ecn;
 use super::options::Family;
@@ -470,44 +472,10 @@ fn send_groups(
                 retried = true;
                 continue;
             }
-            Some(code) if datagrams > 1 && is_offload_refusal(code) => {
-                if matches!(code, libc::EIO | libc::EOPNOTSUPP | libc::ENOPROTOOPT) {
-                    offload.disable();
-                    report.offload_refused = true;
-                }
-                send_one_by_one(socket, destination, members, &mut Call::default(), report);
-            }
-            Some(libc::EMSGSIZE)
-                if let [numbered] = members
-                    && numbered.is_numbered() =>
-            {
-                let length = numbered.data.len();
-                report.number_refused =
-                    report.number_refused.map(|it| it.min(length)).or(Some(length));
-                let plain = GsoBatch { numbers: &[], ..*numbered };
-                send_one_by_one(socket, destination, &[plain], &mut Call::default(), report);
-            }
-            _ => report.failed(datagrams, error),
+            _ => send_refused(socket, offload, destination, members, error, report),
         }
         done += 1;
         retried = false;
-    }
-}
-
-/// The path without segmentation offload.
-fn send_one_by_one(
-    socket: BorrowedFd<'_>,
-    destination: &Destination,
-    batches: &[GsoBatch<'_>],
-    call: &mut Call,
-    report: &mut SendReport,
-) {
-    // An offload that is "on" for groups of one datagram never asks for segmentation.
-    let never_segments = Offload::default();
-    let singles: Vec<GsoBatch<'_>> = batches.iter().flat_map(|batch| batch.singles()).collect();
-    let groups: Vec<Range<usize>> = (0..singles.len()).map(|index| index..index + 1).collect();
-    for groups in groups.chunks(MAXIMUM_MESSAGES) {
-        send_groups(socket, &never_segments, destination, &singles, groups, call, report);
     }
 }
 
@@ -528,12 +496,6 @@ pub(crate) const fn is_icmp_error(code: i32) -> bool {
             | libc::ENOPROTOOPT
             | libc::EPROTO
     )
-}
-
-/// Errors with which the kernel refuses a GSO send; EINVAL and EMSGSIZE also mean a segment above
-/// the MTU.
-const fn is_offload_refusal(code: i32) -> bool {
-    matches!(code, libc::EIO | libc::EINVAL | libc::EMSGSIZE | libc::EOPNOTSUPP | libc::ENOPROTOOPT)
 }
 
 fn send_connected(socket: BorrowedFd<'_>, datagram: &[u8]) -> SendReport {

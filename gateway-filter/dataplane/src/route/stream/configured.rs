@@ -130,32 +130,42 @@ impl ConfiguredStream {
         *current = Some((config.clone(), Arc::clone(&stream)));
         // I/O threads, one of which may have to close the former socket first, do not wait for it.
         drop(current);
-        let wanted = has_listener();
+        if !has_listener() {
+            close_sockets(&stream, change);
+            self.succeed(route, false);
+            return None;
+        }
+        let senders = senders(&settings.config).collect();
+        self.open_sockets(route, config, senders, &stream, when_in_use, change)
+    }
+
+    /// Opens the sockets of the stream, unless they are open as configured.
+    fn open_sockets(
+        &self,
+        route: &Arc<RouteContext>,
+        config: &StreamRoute,
+        senders: Vec<IpAddr>,
+        stream: &Arc<RouteStream>,
+        when_in_use: WhenInUse,
+        mut change: impl FnMut(StreamChange),
+    ) -> Option<Timestamp> {
         let former = stream.upstream().clone();
-        let senders: Vec<IpAddr> = senders(&settings.config).collect();
         let is_open = |open: &Arc<StreamUpstream>| {
             let joins_others = config.upstream.ip().is_multicast() && open.senders != senders;
             !settings::needs_other_sockets(&open.config, config) && !joins_others
         };
-        if wanted && former.as_ref().is_some_and(is_open) {
+        if former.as_ref().is_some_and(is_open) {
             self.succeed(route, true);
             return None;
         }
         drop(former);
-        let former = stream.upstream().take();
-        if let Some(open) = former {
-            change(StreamChange::Close(open));
-        }
-        if !wanted {
-            self.succeed(route, false);
-            return None;
-        }
+        close_sockets(stream, &mut change);
         let number = route.environment.next_number();
         match StreamUpstream::open(number, config, senders, when_in_use) {
             Ok(open) => {
                 let open = Arc::new(open);
                 *stream.upstream() = Some(Arc::clone(&open));
-                change(StreamChange::Open(Arc::clone(&stream), open));
+                change(StreamChange::Open(Arc::clone(stream), open));
                 self.succeed(route, true);
                 None
             }
@@ -190,10 +200,15 @@ impl ConfiguredStream {
     }
 }
 
-/// Ends a stream that the route does not have any more.
-fn end(stream: &RouteStream, mut change: impl FnMut(StreamChange)) {
-    if let Some(open) = stream.upstream().take() {
+fn close_sockets(stream: &RouteStream, mut change: impl FnMut(StreamChange)) {
+    let former = stream.upstream().take();
+    if let Some(open) = former {
         change(StreamChange::Close(open));
     }
+}
+
+/// Ends a stream that the route does not have any more.
+fn end(stream: &RouteStream, change: impl FnMut(StreamChange)) {
+    close_sockets(stream, change);
     stream.close(&mut Sender::default());
 }

@@ -52,6 +52,16 @@ impl Sender {
     }
 }
 
+/// The report of groups that have left as a whole.
+#[inline]
+fn report_of_sent(batches: &[GsoBatch<'_>], groups: &[Range<usize>]) -> SendReport {
+    let mut report = SendReport::default();
+    for batch in groups.iter().filter_map(|range| batches.get(range.clone())).flatten() {
+        report.sent(*batch);
+    }
+    report
+}
+
 fn send_chunk(
     socket: BorrowedFd<'_>,
     offload: &Offload,
@@ -72,13 +82,6 @@ fn send_chunk(
         headers.iter_mut().for_each(|message| set_name(&mut message.msg_hdr, name.as_ref()));
     }
 
-    let whole = |groups: &[Range<usize>]| {
-        let mut report = SendReport::default();
-        for batch in groups.iter().filter_map(|range| batches.get(range.clone())).flatten() {
-            report.sent(*batch);
-        }
-        report
-    };
     let (mut done, mut reported) = (0, 0);
     while done < headers.len() {
         // SAFETY: all headers were filled above; names, vectors, data and controls outlive the call.
@@ -89,7 +92,7 @@ fn send_chunk(
                 // The rest of this destination is sent alone: then each error can be identified.
                 let (place, group) = (done / groups.len(), done % groups.len());
                 let (sent, rest) = groups.split_at(group);
-                let mut report = whole(sent);
+                let mut report = report_of_sent(batches, sent);
                 if let Some(destination) = destinations.get(place) {
                     send_groups(
                         socket,
@@ -101,7 +104,7 @@ fn send_chunk(
                         &mut report,
                     );
                     for before in destinations.get(reported..place).unwrap_or_default() {
-                        report_of(before, whole(groups));
+                        report_of(before, report_of_sent(batches, groups));
                     }
                     report_of(destination, report);
                 }
@@ -111,7 +114,7 @@ fn send_chunk(
         }
     }
     for destination in destinations.get(reported..).unwrap_or_default() {
-        report_of(destination, whole(groups));
+        report_of(destination, report_of_sent(batches, groups));
     }
 }
 

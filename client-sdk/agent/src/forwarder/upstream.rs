@@ -1,0 +1,239 @@
+//! The sockets of flows towards their services, from a flow's first datagram to its end.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+
+use mio::Interest;
+use packrat_client::{SourceAddress, Timestamp};
+use packrat_socket::{Batch, FlowId, Mark, Message, Outlet, Peer, same_peer, source_towards};
+
+use super::listener::Entrance;
+use super::{Agent, TURN_RECEIVES};
+use crate::network::is_of_this_host;
+use crate::socket::{DontFragment, Run, Socket, Way, is_quic_initial};
+use crate::socks::header;
+use crate::token::Ready;
+
+/// The socket of a flow towards its service.
+pub(super) struct Upstream {
+    pub(super) socket: Socket,
+    /// Address that the listener is bound to.
+    pub(super) bound: SocketAddr,
+    pub(super) to: SocketAddr,
+    /// Source address of the flow's datagrams.
+    pub(super) source: SourceAddress,
+    /// The address that the program sends to, which answers come from.
+    pub(super) local: Option<IpAddr>,
+    /// The bytes in front of each datagram for the program.
+    pub(super) header: Vec<u8>,
+}
+
+/// Sends the datagrams that leave a flow.
+pub(super) struct Wire<'a> {
+    pub(super) listener: &'a Socket,
+    pub(super) upstream: &'a Upstream,
+    pub(super) program: SocketAddr,
+    pub(super) run: &'a mut Run,
+    pub(super) errors: u64,
+}
+
+impl Wire<'_> {
+    fn to_program(&self) -> Way {
+        Way { to: self.program, from: self.upstream.local }
+    }
+
+    pub(super) fn finish(self) -> u64 {
+        let to_program = self.to_program();
+        self.errors + self.run.flush(self.listener, to_program)
+    }
+}
+
+impl Outlet<Mark> for Wire<'_> {
+    fn deliver(&mut self, datagram: &[u8], mark: Mark) {
+        let header = &self.upstream.header;
+        self.errors += self.run.add(self.listener, self.to_program(), header, datagram, mark);
+    }
+
+    fn transmit(&mut self, control: &[u8]) {
+        let way = Way { to: self.upstream.to, from: None };
+        self.errors += self.upstream.socket.send(way, control, control.len(), None);
+    }
+
+    fn repeat(&mut self, datagram: &[u8], mark: Mark) {
+        let way = Way { to: self.upstream.to, from: None };
+        self.errors += self.upstream.socket.send(way, datagram, datagram.len(), mark);
+    }
+}
+
+impl Agent {
+    /// Begins the flow of a program.
+    pub(super) fn begin(
+        &mut self,
+        peer: Peer,
+        message: &Message<'_>,
+        now: Timestamp,
+    ) -> Option<FlowId> {
+        let Peer { service, address: program, through } = peer;
+        let is_own = self.is_upstream(program);
+        if is_own || through.is_some_and(|(_, to)| self.is_own(to)) {
+            tracing::warn!(%program, "datagrams of the agent's own come back to it, or would");
+            self.table.count_refused(service, message.count());
+            return None;
+        }
+        if let Some(idlest) = self.table.room_for(peer, now) {
+            self.evict(idlest, now);
+        }
+        let id = self.table.begin(peer, now, seed())?;
+        let mut opened = self.open(peer, id, message);
+        if opened.as_ref().is_err_and(is_out_of_descriptors)
+            && let Some(idlest) = self.table.longest_idle(now)
+        {
+            self.evict(idlest, now);
+            opened = self.open(peer, id, message);
+        }
+        if let Err(error) = opened {
+            tracing::warn!(%error, "a program cannot be served");
+            self.table.refuse(id);
+            return None;
+        }
+        Some(id)
+    }
+
+    /// Ends a flow to make room for another one.
+    fn evict(&mut self, id: FlowId, now: Timestamp) {
+        self.with(id, |table, wire| table.evict(id, now, wire));
+        self.drop_upstream(id);
+    }
+
+    /// Opens the upstream socket of a new flow.
+    fn open(&mut self, peer: Peer, id: FlowId, first: &Message<'_>) -> io::Result<()> {
+        let Some(listener) = self.listeners.get(peer.service) else { return Ok(()) };
+        let chosen = peer.through.map(|(_, to)| to);
+        let to =
+            chosen.or(listener.to).ok_or_else(|| io::Error::other("there is no destination"))?;
+        let any: IpAddr = match to {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let may_fragment = match listener.dont_fragment {
+            DontFragment::Always => false,
+            DontFragment::Never => true,
+            DontFragment::Auto => {
+                let datagram = first.datagrams().next();
+                !datagram.is_some_and(|(datagram, _)| is_quic_initial(datagram))
+            }
+        };
+        let is_redirected = matches!(listener.entrance, Entrance::Redirected(..));
+        let usual = source_towards(to);
+        // A program of this host may have chosen the address that it sends from.
+        let is_chosen = |ip: &IpAddr| is_redirected && usual != Some(*ip) && is_of_this_host(*ip);
+        let from = Some(peer.address.ip()).filter(is_chosen).unwrap_or(any);
+        // Not connected: after a change of network it sends from the new address.
+        let mut socket = Socket::new(UdpSocket::bind((from, 0))?, may_fragment)?;
+        let bound = socket.socket.local_addr()?;
+        let token = Ready::Flow(id).token()?;
+        self.poll.registry().register(&mut socket.socket, token, Interest::READABLE)?;
+        // Answers come from the address that the program has sent to.
+        let local = first.local.filter(|_| is_redirected || listener.listen.ip().is_unspecified());
+        let header =
+            peer.through.filter(|_| !is_redirected).map_or_else(Vec::new, |(_, to)| header(to));
+        let mut source = SourceAddress::default();
+        source.set(usual);
+        self.upstreams.insert(id, Upstream { socket, bound, to, source, local, header });
+        self.bound.insert(bound);
+        Ok(())
+    }
+
+    pub(super) fn drop_upstream(&mut self, id: FlowId) {
+        if let Some(upstream) = self.upstreams.remove(&id) {
+            self.bound.remove(&upstream.bound);
+        }
+    }
+
+    pub(super) fn read_upstream(&mut self, id: FlowId, batch: &mut Batch) -> bool {
+        for _ in 0..TURN_RECEIVES {
+            let Some(upstream) = self.upstreams.get(&id) else { return false };
+            let to = upstream.to;
+            if upstream.socket.receive(batch).is_err() {
+                return false;
+            }
+            let now = self.now();
+            let mut foreign = 0;
+            self.with(id, |table, wire| {
+                for message in batch.messages() {
+                    if same_peer(message.source) == same_peer(to) {
+                        table.on_received(id, message.datagrams(), now, wire);
+                    } else {
+                        foreign += message.count();
+                    }
+                }
+                table.serve(id, now, wire);
+            });
+            let peer = self.table.peer(id);
+            if let Some(listener) = peer.and_then(|peer| self.listeners.get_mut(peer.service)) {
+                listener.foreign += foreign;
+            }
+            if !batch.may_have_more() {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// True if the process, or the system, has as many descriptors as it may have.
+fn is_out_of_descriptors(error: &io::Error) -> bool {
+    // ENFILE, EMFILE and WSAEMFILE.
+    error.raw_os_error().is_some_and(|code| [23, 24, 10_024].contains(&code))
+}
+
+fn seed() -> Option<[u8; 32]> {
+    let mut seed = [0; 32];
+    getrandom::fill(&mut seed).ok().map(|()| seed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The program's own datagrams are sent again with its ECN mark, control datagrams without one.
+    #[test]
+    fn repeated_datagrams_bear_the_programs_mark_and_control_none() {
+        use quinn_udp::EcnCodepoint::{Ect0, Ect1};
+        let bound = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let server = bound();
+        let to = server.local_addr().unwrap();
+        let server = Socket::new(server, true).unwrap();
+        let upstream = Upstream {
+            socket: Socket::new(bound(), true).unwrap(),
+            bound: to,
+            to,
+            source: SourceAddress::default(),
+            local: None,
+            header: Vec::new(),
+        };
+        let listener = Socket::new(bound(), true).unwrap();
+        let (mut run, mut batch, program) = (Run::default(), Batch::new(), to);
+        for expected in [Some(Ect1), Some(Ect0), None] {
+            let mut wire = Wire {
+                listener: &listener,
+                upstream: &upstream,
+                program,
+                run: &mut run,
+                errors: 0,
+            };
+            wire.repeat(b"again", expected);
+            wire.transmit(b"control");
+            for (datagram, mark) in [(&b"again"[..], expected), (&b"control"[..], None)] {
+                // On loopback it is there when sending returns; both may come in one batch.
+                server.receive(&mut batch).unwrap();
+                let all: Vec<_> = batch.messages().map(|one| (one.data, one.mark)).collect();
+                if all.len() == 2 {
+                    assert_eq!(all, [(&b"again"[..], expected), (&b"control"[..], None)]);
+                    break;
+                }
+                assert_eq!(all, [(datagram, mark)]);
+            }
+        }
+    }
+}
