@@ -24,7 +24,7 @@ use crate::listener::{
 };
 use crate::log::Event;
 use crate::metrics::{Distribution, Metric};
-use crate::route::{Route, RouteStream, StreamChange, StreamUpstream};
+use crate::route::{Route, RouteStream, StreamUpstream};
 use crate::session::{Deadlines, FlowId, Session, Upstream};
 use crate::socket::{ReceiveBatch, Slot, WhenFull, use_precise_timers};
 use crate::sync::atomic::{AtomicU64, Ordering};
