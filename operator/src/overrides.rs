@@ -110,8 +110,8 @@ impl Overrides {
 
     /// Writes the settings into the configuration of a route.
     pub fn apply(&self, route: &mut RouteConfig) {
-        for (name, setting) in self.settings() {
-            if let Some(knob) = knob(name) {
+        for (_, knob) in knobs::in_cluster() {
+            if let Some(setting) = self.get(knob.annotation) {
                 (knob.apply)(route, setting);
             }
         }

@@ -60,7 +60,7 @@ pub(super) fn edit<T: Serialize + DeserializeOwned>(
 
 impl EdgeGatewaySpec {
     /// The gateway's settings. One that the schema would not let in is left out.
-    pub(super) fn settings(&self) -> Overrides {
+    pub(crate) fn settings(&self) -> Overrides {
         settings(&serde_json::to_value(self).unwrap_or_default()).0
     }
 

@@ -24,6 +24,7 @@ use super::{connections, tcp, terminate};
 use crate::index::{GatewayView, Listener as Route};
 use crate::keys::GatewayKeys;
 use crate::object_key::ObjectKey;
+use crate::overrides::Overrides;
 use crate::resource::EdgeGatewaySpec;
 
 /// Name of the module, and namespace of its metrics.
@@ -69,11 +70,12 @@ pub type Resources = BTreeMap<String, Versioned>;
 /// The listeners and clusters of a gateway. No two have the same name.
 pub fn resources(settings: &GatewaySettings<'_>, view: &GatewayView) -> Resources {
     let mut resources = Resources::new();
+    let gateways = settings.spec.settings();
     let mut add = |name: String, resource: Any| {
         resources.insert(name, Versioned { version: version(&resource.value), resource });
     };
     for (&port, route) in view.listeners.iter().filter(|(_, route)| !route.endpoints.is_empty()) {
-        let config = route_config(settings, route, &view.pods, port);
+        let config = route_config(settings, &gateways, route, &view.pods, port);
         if let Some(terminated) = &route.terminated {
             let cluster = terminate::cluster(port, terminated, route, &config);
             add(cluster.name.clone(), cluster.to_any());
@@ -163,10 +165,11 @@ fn version(content: &[u8]) -> String {
     hexadecimal::encode(&Sha256::digest(content)[..12])
 }
 
-/// The configuration of a route in Packrat's filter: the EdgeGateway's settings, and what the
-/// Service overrides.
+/// The configuration of a route in Packrat's filter: `gateways`, the EdgeGateway's settings, and
+/// the ones that the Service overrides.
 fn route_config(
     settings: &GatewaySettings<'_>,
+    gateways: &Overrides,
     route: &Route,
     pods: &BTreeSet<IpAddr>,
     port: u16,
@@ -196,7 +199,7 @@ fn route_config(
     }
     // One that does not know them shares nothing with the others until all do.
     config.optional.push("peer_keys".to_owned());
-    settings.spec.apply(&mut config);
+    gateways.apply(&mut config);
     route.overrides.apply(&mut config);
     config.new_clients = !route.is_leaving;
     if config.tokens != TokenPolicy::Off {
