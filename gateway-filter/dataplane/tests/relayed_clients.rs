@@ -404,17 +404,22 @@ fn a_former_relays_late_message_moves_no_present_client() {
     assert_eq!(wrong, None, "the former gateway has got what waits for the other one's word");
 }
 
+/// A gateway, a double of another one, and the key of their messages.
+fn beside_a_double(network: &Network, server: &Socket) -> (Vec<Gateway>, Socket, PeerKey) {
+    let gateways = fleet(network, &[server], 1);
+    let double = network.server();
+    let peers = [gateways[0].listen, double.address()];
+    gateways[0].configure(with_key(&[server], peers));
+    (gateways, double, PeerKey::new(&[0x0f; 32]))
+}
+
 /// One who reads and writes on the gateways' network has the Moved of another session's relay, of an earlier
 /// relay of the same session, and of the one to which it belongs.
 #[test]
 fn a_moved_proves_the_relay_and_session_it_was_asked_for() {
     let network = Network::new();
     let server = network.server();
-    let gateways = fleet(&network, &[&server], 1);
-    let key = PeerKey::new(&[0x0f; 32]);
-    let home = network.server();
-    let peers = [gateways[0].listen, home.address()];
-    gateways[0].configure(with_key(&[&server], peers));
+    let (gateways, home, key) = beside_a_double(&network, &server);
     let (mut client, _) = gateways[0].connect(&server);
     let mut sealed = sealed(&mut client);
     sealed[5..9].fill(1);
@@ -453,11 +458,7 @@ fn a_moved_proves_the_relay_and_session_it_was_asked_for() {
 fn an_arrival_is_confirmed_where_the_client_is_alone() {
     let network = Network::new();
     let server = network.server();
-    let gateways = fleet(&network, &[&server], 1);
-    let key = PeerKey::new(&[0x0f; 32]);
-    let other = network.server();
-    let peers = [gateways[0].listen, other.address()];
-    gateways[0].configure(with_key(&[&server], peers));
+    let (gateways, _other, key) = beside_a_double(&network, &server);
     let relay = network.server();
     let mut client = Client::on(gateways[0].client(), ClientConfig::default());
     client.establish();

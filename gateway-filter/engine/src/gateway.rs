@@ -335,6 +335,11 @@ impl Gateway {
         out: &mut Outbox,
     ) -> Received {
         let begun = match Control::decode(datagram) {
+            Ok(Control::Discover { nonce, .. } | Control::Init { nonce, .. })
+                if !self.config().takes_clients() =>
+            {
+                Err(refuse(nonce, HandshakeOutcome::RefusedDisabled, out))
+            }
             Ok(Control::Discover { nonce, versions, noise }) => self
                 .check_discover(nonce, versions, noise, peer, now, out)
                 .map(|()| Begin::new(peer, false, nonce, noise)),
@@ -360,17 +365,13 @@ impl Gateway {
         now: Timestamp,
         out: &mut Outbox,
     ) -> Result<(), HandshakeOutcome> {
-        if !self.config().takes_clients() {
-            return Err(refuse(nonce, HandshakeOutcome::RefusedDisabled, out));
-        }
         if choose_version(versions).is_none() {
             return Err(refuse(nonce, HandshakeOutcome::RefusedVersion, out));
         }
         if noise.is_empty() || !self.admission.count_handshake(now) {
             return Err(self.offer(nonce, peer, now, out));
         }
-        let checked = self.admission.tokens.check(noise, peer.ip(), now);
-        checked.map_err(|refusal| refuse(nonce, refusal.outcome(), out))?;
+        self.check_token(nonce, noise, peer, now, out)?;
         // Checked here, so that the shell opens no flow just to send a cookie. A client of the
         // holdout is compared: it must receive at its address.
         if !self.admission.may_prepare(peer.ip(), now) || self.holds_out(peer.ip()) {
@@ -389,17 +390,26 @@ impl Gateway {
         now: Timestamp,
         out: &mut Outbox,
     ) -> Result<(), HandshakeOutcome> {
-        if !self.config().takes_clients() {
-            return Err(refuse(nonce, HandshakeOutcome::RefusedDisabled, out));
-        }
         if !is_cookie_right {
             return Err(refuse(nonce, HandshakeOutcome::RefusedCookie, out));
         }
-        let checked = self.admission.tokens.check(noise, peer.ip(), now);
-        checked.map_err(|refusal| refuse(nonce, refusal.outcome(), out))?;
+        self.check_token(nonce, noise, peer, now, out)?;
         // A client that has echoed a cookie need not do so again.
         self.admission.count_handshake(now);
         Ok(())
+    }
+
+    /// Checks the token of a first Noise message.
+    fn check_token(
+        &self,
+        nonce: u64,
+        noise: &[u8],
+        peer: SocketAddr,
+        now: Timestamp,
+        out: &mut Outbox,
+    ) -> Result<(), HandshakeOutcome> {
+        let checked = self.admission.tokens.check(noise, peer.ip(), now);
+        checked.map_err(|refusal| refuse(nonce, refusal.outcome(), out))
     }
 
     /// True if this thread has time to answer a handshake from this address. Otherwise it has to

@@ -202,7 +202,7 @@ impl<'a> Control<'a> {
             return Err(DecodeError::Version(version));
         }
         match kind {
-            DISCOVER_TYPE => Self::decode_discover(datagram, reader),
+            DISCOVER_TYPE => Self::decode_discover(version, datagram, reader),
             OFFER_TYPE => {
                 let message = Self::Offer {
                     nonce: reader.u64()?,
@@ -246,7 +246,11 @@ impl<'a> Control<'a> {
     }
 
     /// Decodes a Discover of any version: `reader` is behind its header.
-    fn decode_discover(datagram: &'a [u8], mut reader: Reader<'a>) -> Result<Self, DecodeError> {
+    fn decode_discover(
+        version: u8,
+        datagram: &'a [u8],
+        mut reader: Reader<'a>,
+    ) -> Result<Self, DecodeError> {
         if datagram.len() < DISCOVER_LENGTH {
             return Err(DecodeError::Unpadded);
         }
@@ -254,7 +258,7 @@ impl<'a> Control<'a> {
         let versions = short_list(&mut reader)?;
         // An answer must not be longer than its question. In a Discover of another version
         // the bytes behind the versions are padding here.
-        let may_bring_noise = datagram[4] >> 4 == PROTOCOL_VERSION && datagram.len() >= INIT_LENGTH;
+        let may_bring_noise = version == PROTOCOL_VERSION && datagram.len() >= INIT_LENGTH;
         let noise = match reader.u16() {
             Ok(length) if may_bring_noise => reader.bytes(usize::from(length))?,
             _ => &[],
