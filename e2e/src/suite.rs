@@ -410,57 +410,18 @@ impl Suite {
 
 /// The information about a failure: names of files, and the `kubectl` commands that fill them.
 fn information() -> [(&'static str, Vec<&'static str>); 7] {
+    let objects = "edgegateways,gateways,udproutes,packratpolicies,services,endpointslices";
+    let (operators, gateways) = ("app.kubernetes.io/name=packrat", "packrat.dev/edge-gateway");
+    let logs = |namespace, label, which: &[&'static str]| {
+        [&["logs", "-n", namespace, "-l", label, "--prefix"], which].concat()
+    };
     [
         ("pods.txt", vec!["get", "pods", "-A", "-o", "wide"]),
         ("events.txt", vec!["get", "events", "-A", "--sort-by=.lastTimestamp"]),
         ("nodes.txt", vec!["describe", "nodes"]),
-        (
-            "gateways.yaml",
-            vec![
-                "get",
-                "edgegateways,gateways,udproutes,packratpolicies,services,endpointslices",
-                "-n",
-                SHOP_NAMESPACE,
-                "-o",
-                "yaml",
-            ],
-        ),
-        (
-            "operator.log",
-            vec![
-                "logs",
-                "-n",
-                HELM_RELEASE[0],
-                "-l",
-                "app.kubernetes.io/name=packrat",
-                "--tail=2000",
-                "--prefix",
-            ],
-        ),
-        (
-            "gateway.log",
-            vec![
-                "logs",
-                "-n",
-                SHOP_NAMESPACE,
-                "-l",
-                "packrat.dev/edge-gateway",
-                "--tail=2000",
-                "--prefix",
-            ],
-        ),
-        (
-            "gateway-previous.log",
-            vec![
-                "logs",
-                "-n",
-                SHOP_NAMESPACE,
-                "-l",
-                "packrat.dev/edge-gateway",
-                "--tail=500",
-                "--prefix",
-                "-p",
-            ],
-        ),
+        ("gateways.yaml", vec!["get", objects, "-n", SHOP_NAMESPACE, "-o", "yaml"]),
+        ("operator.log", logs(HELM_RELEASE[0], operators, &["--tail=2000"])),
+        ("gateway.log", logs(SHOP_NAMESPACE, gateways, &["--tail=2000"])),
+        ("gateway-previous.log", logs(SHOP_NAMESPACE, gateways, &["--tail=500", "-p"])),
     ]
 }
