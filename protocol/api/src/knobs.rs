@@ -221,7 +221,7 @@ pub const ROUTE_KNOBS: [Knob; 42] = [
     Knob::new(
         "affinity",
         "`\"address\"`, `\"port\"`",
-        "a client's server follows from its address without the port (IPv6: its /64), the same at every gateway, or from address and port: if the port changes, the client keeps its server at the same gateway only. An assisted client whose address changes keeps its server with both, also at another gateway with the same static key",
+        "a client's server follows from its address without the port (IPv6: its /64), the same at every gateway, or from address and port: if the port changes, the client keeps its server at the same gateway only. An assisted client whose address changes keeps its server with both, also at another gateway with the same secret",
     )
     .with_default("\"address\"")
     .in_cluster(
@@ -239,7 +239,7 @@ pub const ROUTE_KNOBS: [Knob; 42] = [
     Knob::new(
         "peers",
         "list of `ip:port`",
-        "listeners of the gateways of the same address and static key, with this one, 64 at most. A gateway that an assisted client has moved to asks the others by UDP, and relays its session. In Kubernetes the EdgeGateway's Pods; with more than 64, none",
+        "listeners of the gateways of the same address and secret, with this one, 64 at most. A gateway that an assisted client has moved to asks the others by UDP, and relays its session. In Kubernetes the EdgeGateway's Pods; with more than 64, none",
     )
     .with_default("[]"),
     Knob::new("stream", "object", "a live stream for subscribers; fields below"),

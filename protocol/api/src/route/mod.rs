@@ -57,7 +57,7 @@ pub struct RouteConfig {
     /// connection ID names. Of the others the server follows from the address.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub quic_lb: Vec<ServerIds>,
-    /// The listeners of the gateways that have the same static key, including this one: a client
+    /// The listeners of the gateways that have the same secret, including this one: a client
     /// that has moved from one of them to another keeps its session there, and is relayed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<SocketAddr>,
