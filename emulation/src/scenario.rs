@@ -1,6 +1,7 @@
 //! Scenarios: the networks on which trials are run, as TOML files.
 
 mod built_in;
+mod families;
 mod links;
 mod settings;
 mod traffic;
@@ -15,10 +16,11 @@ use crate::path::{CrossTraffic, CrossTrafficConfig, RecordingError};
 use links::Recording;
 use settings::milliseconds;
 
+pub use families::Family;
 pub use links::Links;
 pub use settings::{
     AirtimeSettings, BatchSettings, BatchingSettings, DelayStep, DirectionSettings, JitterSettings,
-    OutageSettings, QueueSettings, QueueSettingsKind,
+    OutageSettings, QueueSettings, QueueSettingsKind, RateChanges,
 };
 pub use traffic::{
     FlowDirection, FlowSettings, ObjectSettings, PageModel, PageSettings, Traffic, VideoSettings,
@@ -55,6 +57,14 @@ pub enum ScenarioError {
     /// A recording that the scenario names cannot be used.
     #[error(transparent)]
     Recording(#[from] RecordingError),
+    /// The path is reserved.
+    #[error(
+        "{name} is reserved: no rule may be chosen on it; `packrat-lab field --verdict` measures it"
+    )]
+    Reserved {
+        /// The scenario.
+        name: String,
+    },
     /// The links change with time, where only constant ones can be.
     #[error(
         "{name} has links that change with time, or a queue that holds datagrams; downloads in virtual time have them (run, trace, field), real time and live streams do not"
@@ -180,6 +190,9 @@ pub struct Scenario {
     /// Variants of this scenario.
     #[serde(default)]
     pub vary: Vary,
+    /// True if no rule may be chosen on it.
+    #[serde(default)]
+    pub reserved: bool,
     /// The recordings that were read, by name.
     #[serde(skip)]
     recordings: BTreeMap<String, Recording>,
@@ -228,6 +241,13 @@ impl Scenario {
         if let Some((name, text)) = built_in.find(|(known, _)| *known == name) {
             return Self::parse(name, text);
         }
+        if let Some(scenario) = Family::path(name)? {
+            return if scenario.reserved {
+                Err(ScenarioError::Reserved { name: scenario.name })
+            } else {
+                Ok(scenario)
+            };
+        }
         let path = Path::new(name);
         let text = read(path, Self::names())?;
         let name = path.file_stem().map_or(name.into(), |stem| stem.to_string_lossy());
@@ -239,17 +259,23 @@ impl Scenario {
     /// # Errors
     /// [`ScenarioError::Malformed`].
     pub fn parse(name: &str, text: &str) -> Result<Self, ScenarioError> {
-        let malformed = |reason: String| ScenarioError::Malformed { name: name.to_owned(), reason };
-        let scenario: Self = toml::from_str(text).map_err(|error| malformed(error.to_string()))?;
+        toml::from_str(text)
+            .map_err(|error| error.to_string())
+            .and_then(|scenario| Self::checked(name, scenario))
+            .map_err(|reason| ScenarioError::Malformed { name: name.to_owned(), reason })
+    }
+
+    /// Gives it its name, or says which of its settings cannot be.
+    fn checked(name: &str, scenario: Self) -> Result<Self, String> {
         for (which, segment) in [("far", &scenario.far), ("last_mile", &scenario.last_mile)] {
             if !(0.0..1.0).contains(&segment.loss) {
-                return Err(malformed(format!("{which}.loss is {}, not in 0 to 1", segment.loss)));
+                return Err(format!("{which}.loss is {}, not in 0 to 1", segment.loss));
             }
             let bursts = [segment.burst].into_iter().chain(scenario.vary.burst.iter().copied());
             if let Some(burst) =
                 bursts.into_iter().find(|burst| !(*burst >= 1.0 && burst.is_finite()))
             {
-                return Err(malformed(format!("{which}.burst is {burst}, below 1")));
+                return Err(format!("{which}.burst is {burst}, below 1"));
             }
             if !(0.0 <= segment.good_loss
                 && segment.good_loss < segment.bad_loss
@@ -257,39 +283,33 @@ impl Scenario {
             {
                 let reason =
                     format!("{which}.good_loss is {}, not below bad_loss", segment.good_loss);
-                return Err(malformed(reason));
+                return Err(reason);
             }
             if !(0.01..=100_000.0).contains(&segment.rate_mbps) {
-                return Err(malformed(format!("{which}.rate_mbps is {}", segment.rate_mbps)));
+                return Err(format!("{which}.rate_mbps is {}", segment.rate_mbps));
             }
             if segment.delay_ms > 10_000 {
-                return Err(malformed(format!(
-                    "{which}.delay_ms is {}, above 10000",
-                    segment.delay_ms
-                )));
+                return Err(format!("{which}.delay_ms is {}, above 10000", segment.delay_ms));
             }
             if let Some(mistake) = segment.mistake() {
-                return Err(malformed(format!("{which}.{mistake}")));
+                return Err(format!("{which}.{mistake}"));
             }
             if let Some(cross) = segment.cross_traffic {
                 if !(0.01..=100_000.0).contains(&cross.rate_mbps) {
-                    return Err(malformed(format!(
-                        "{which}.cross_traffic.rate_mbps is {}",
-                        cross.rate_mbps
-                    )));
+                    return Err(format!("{which}.cross_traffic.rate_mbps is {}", cross.rate_mbps));
                 }
                 if cross.off_ms < 0.0
                     || (cross.off_ms > 0.0
                         && cross.on_ms.partial_cmp(&1.0).is_none_or(|order| order.is_lt()))
                 {
                     let reason = format!("{which}.cross_traffic.on_ms is {}, below 1", cross.on_ms);
-                    return Err(malformed(reason));
+                    return Err(reason);
                 }
             }
         }
         let mistake = scenario.traffic.as_ref().and_then(Traffic::mistake);
         if let Some(mistake) = mistake.or_else(|| scenario.batching.mistake()) {
-            return Err(malformed(mistake));
+            return Err(mistake);
         }
         Ok(Self { name: name.to_owned(), ..scenario })
     }
@@ -373,7 +393,8 @@ impl Segment {
     /// The first mistake in the settings that change with time or direction.
     fn mistake(&self) -> Option<String> {
         for (name, direction) in [("down", &self.down), ("up", &self.up)] {
-            let DirectionSettings { delay_ms, rate_mbps, loss_scale, queue, .. } = direction;
+            let DirectionSettings { delay_ms, rate_mbps, loss_scale, queue, rate_changes, .. } =
+                direction;
             let checks = [
                 ("delay_ms", *delay_ms, 0.0, 10_000.0),
                 ("rate_mbps", *rate_mbps, 0.01, 100_000.0),
@@ -386,7 +407,8 @@ impl Segment {
                     return Some(format!("{name}.{field} is {value}, not in {least} to {most}"));
                 }
             }
-            if let Some(mistake) = queue.as_ref().and_then(QueueSettings::mistake) {
+            let changes = rate_changes.as_ref().and_then(RateChanges::mistake);
+            if let Some(mistake) = queue.as_ref().and_then(QueueSettings::mistake).or(changes) {
                 return Some(format!("{name}.{mistake}"));
             }
         }
@@ -396,10 +418,13 @@ impl Segment {
         if self.burst_ms.is_some() && (self.outages.is_some() || self.loss_recording.is_some()) {
             return Some("burst_ms goes neither with outages nor with loss_recording".to_owned());
         }
-        let recorded = [&self.down, &self.up].iter().any(|way| way.rate_recording.is_some());
+        let recorded = [&self.down, &self.up]
+            .iter()
+            .any(|way| way.rate_recording.is_some() || way.rate_changes.is_some());
         if self.airtime.is_some() && recorded {
             return Some(
-                "airtime goes with constant rates only, not with rate_recording".to_owned(),
+                "airtime goes with constant rates only, not with rate_recording or rate_changes"
+                    .to_owned(),
             );
         }
         if let Some(mistake) = self.airtime.and_then(AirtimeSettings::mistake) {

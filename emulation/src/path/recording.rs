@@ -160,6 +160,28 @@ impl RateRecording {
         Ok(Self { times })
     }
 
+    /// Rates in bits of IP per second, each for `every_ms` milliseconds. A rate below one
+    /// opportunity a millisecond is spread by the rest that each millisecond leaves.
+    pub fn of_rates(rates: impl Iterator<Item = f64>, every_ms: u32) -> Self {
+        let (mut times, mut millis, mut bits) = (Vec::new(), 0, 0.0);
+        let opportunity = OPPORTUNITY_BYTES as f64 * 8.0;
+        for rate in rates {
+            for _ in 0..every_ms {
+                millis += 1;
+                bits += rate * 1e-3;
+                while bits >= opportunity {
+                    bits -= opportunity;
+                    times.push(millis);
+                }
+            }
+        }
+        // The last opportunity is the period.
+        if times.last() != Some(&millis) {
+            times.push(millis.max(1));
+        }
+        Self { times }
+    }
+
     /// Mean rate, bits of IP per second.
     pub fn mean_rate(&self) -> u64 {
         let bits = self.times.len() as u64 * OPPORTUNITY_BYTES as u64 * 8;
@@ -305,6 +327,17 @@ mod tests {
         }
         // Four opportunities of 1500 bytes in 4 ms.
         assert_eq!(recording.mean_rate(), 12_000_000);
+    }
+
+    #[test]
+    fn rates_become_opportunities_and_are_repeated() {
+        // 18 Mbit/s: three opportunities in two milliseconds; 1.2: one in ten.
+        let recording = RateRecording::of_rates([18e6, 1.2e6].into_iter(), 20);
+        assert_eq!(recording.times[..6], [1, 2, 2, 3, 4, 4]);
+        assert_eq!(recording.times[30..], [30, 40]);
+        assert_eq!(recording.mean_rate(), 9_600_000);
+        let idle = RateRecording::of_rates([12e6, 0.0].into_iter(), 4);
+        assert_eq!(idle.period(), 8);
     }
 
     #[test]

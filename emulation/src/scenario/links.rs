@@ -162,13 +162,16 @@ impl Scenario {
     fn link(&self, way: &Way<'_>) -> AnyLinkConfig {
         let Way { segment, direction, lossy, seed, outage_seed, recorded_from: from } = *way;
         let constant = self.constant_link(way);
-        let rate =
-            match direction.rate_recording.as_ref().and_then(|name| self.recordings.get(name)) {
-                Some(Recording::Rate(recording)) => {
-                    Rate::Recorded(Replay { recording: Arc::clone(recording), from })
-                }
-                _ => Rate::Constant(constant.rate),
-            };
+        let recorded = direction.rate_recording.as_ref().and_then(|name| self.recordings.get(name));
+        let rate = match (recorded, &direction.rate_changes) {
+            (Some(Recording::Rate(recording)), _) => {
+                Rate::Recorded(Replay { recording: Arc::clone(recording), from })
+            }
+            (_, Some(changes)) => {
+                Rate::Recorded(Replay { recording: Arc::new(changes.recording(seed)), from })
+            }
+            _ => Rate::Constant(constant.rate),
+        };
         let queue = match &direction.queue {
             Some(queue) => queue.management(rate.mean(), self.round_trip()),
             None => QueueManagement::Arrival(self.default_queue(rate.mean())),
@@ -341,6 +344,23 @@ mod tests {
     }
 
     #[test]
+    fn rates_that_change_are_replayed_as_recordings_are() {
+        let walk = "down = { rate_changes = { model = \"walk\", least_mbps = 10, most_mbps = 40, every_ms = 100 } }\n";
+        let mean = |seed| {
+            let scenario = Scenario::parse("mine", &format!("{TEXT}{walk}")).unwrap();
+            queued(&scenario.links(seed).last_mile_down).rate.mean()
+        };
+        assert_eq!(mean(1), mean(1));
+        assert_ne!(mean(1), mean(2));
+        assert!((1..20).all(|seed| (10_000_000..=40_000_000).contains(&mean(seed))));
+        let cycle =
+            "down = { rate_changes = { model = \"cycle\", mbps = [12, 24], every_ms = 500 } }\n";
+        let [down, up] = last_mile(cycle);
+        assert_eq!(queued(&down).rate.mean(), 18_000_000);
+        assert!(matches!(up, AnyLinkConfig::Constant(_)));
+    }
+
+    #[test]
     fn bursts_in_time_replace_those_in_datagrams() {
         let [down, up] = last_mile("burst_ms = 2.4\n");
         for link in [&down, &up].map(queued) {
@@ -400,6 +420,11 @@ mod tests {
                 .contains("jitter.late_share is 2")
         );
         assert!(said("down = { queue = { kind = \"policer\" } }").contains("queue.rate_mbps"));
+        let rates = |of: &str| said(&format!("down = {{ rate_changes = {{ {of} }} }}"));
+        assert!(rates("model = \"cycle\", mbps = [], every_ms = 5").contains("a rate is missing"));
+        let walk = "model = \"walk\", every_ms = 5, most_mbps = 2, least_mbps";
+        assert!(rates(&format!("{walk} = 3")).contains("least_mbps is above most_mbps"));
+        assert!(rates("model = \"cycle\", mbps = [1], every_ms = 0").contains("every_ms is 0"));
         let outages =
             "outages = { model = \"scheduled\", every_ms = 5, length_ms = 6, first_ms = 0 }";
         assert!(said(outages).contains("outages.length_ms"));

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
 use serde::Deserialize;
 
 use crate::path::{
     AirtimeConfig, CoDelConfig, FqCoDelConfig, Jitter, JitterModel, OutageModel, QueueDiscipline,
-    QueueManagement, RedConfig, bandwidth_delay_product,
+    QueueManagement, RateRecording, RedConfig, bandwidth_delay_product,
 };
 
 /// Differences of one direction of a segment from the segment.
@@ -20,10 +22,78 @@ pub struct DirectionSettings {
     /// A recording of the rate in Mahimahi's format, in the folder of the traces. Without that
     /// folder the rate above stands for it.
     pub rate_recording: Option<String>,
+    /// A rate that changes, instead of the one above.
+    pub rate_changes: Option<RateChanges>,
     /// Factor of the segment's loss.
     pub loss_scale: Option<f64>,
     /// The queue instead of the scenario's.
     pub queue: Option<QueueSettings>,
+}
+
+/// A rate that changes at regular times.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "model", deny_unknown_fields)]
+pub enum RateChanges {
+    /// Rates in turn.
+    Cycle {
+        /// Rates, Mbit/s of IP.
+        mbps: Vec<f64>,
+        /// Time that each lasts, milliseconds.
+        every_ms: u32,
+    },
+    /// A random walk between two rates, which each step multiplies or divides by up to 1.25.
+    Walk {
+        /// The lowest rate, Mbit/s of IP.
+        least_mbps: f64,
+        /// The highest rate, Mbit/s of IP.
+        most_mbps: f64,
+        /// Time of a step, milliseconds.
+        every_ms: u32,
+    },
+}
+
+/// Time after which a walk is repeated, milliseconds.
+const WALK_MILLIS: u32 = 60_000;
+/// Natural logarithm of the largest factor of a walk's step.
+const WALK_STEP_LN: f64 = 0.223;
+
+impl RateChanges {
+    /// The opportunities to send, as a recording would have them.
+    pub(super) fn recording(&self, seed: u64) -> RateRecording {
+        match self {
+            Self::Cycle { mbps, every_ms } => {
+                RateRecording::of_rates(mbps.iter().map(|mbps| mbps * 1e6), *every_ms)
+            }
+            Self::Walk { least_mbps, most_mbps, every_ms } => {
+                let mut random = ChaCha8Rng::seed_from_u64(seed);
+                let (least, most) = (least_mbps * 1e6, most_mbps * 1e6);
+                let mut rate = (least * most).sqrt();
+                let rates = (0..WALK_MILLIS / every_ms).map(|_| {
+                    let share = f64::from(random.next_u32()) / f64::from(u32::MAX);
+                    rate = (rate * ((2.0 * share - 1.0) * WALK_STEP_LN).exp()).clamp(least, most);
+                    rate
+                });
+                RateRecording::of_rates(rates, *every_ms)
+            }
+        }
+    }
+
+    pub(super) fn mistake(&self) -> Option<String> {
+        let (rates, every_ms) = match self {
+            Self::Cycle { mbps, every_ms } => (mbps.clone(), *every_ms),
+            Self::Walk { least_mbps, most_mbps, every_ms } => {
+                (vec![*least_mbps, *most_mbps], *every_ms)
+            }
+        };
+        if rates.is_empty() || rates.iter().any(|mbps| !(0.1..=100_000.0).contains(mbps)) {
+            return Some("rate_changes: a rate is missing, or not in 0.1 to 100000".to_owned());
+        }
+        if !rates.is_sorted() && matches!(self, Self::Walk { .. }) {
+            return Some("rate_changes.least_mbps is above most_mbps".to_owned());
+        }
+        (!(1..=WALK_MILLIS).contains(&every_ms))
+            .then(|| format!("rate_changes.every_ms is {every_ms}, not in 1 to {WALK_MILLIS}"))
+    }
 }
 
 /// A kind of queue.

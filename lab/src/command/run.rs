@@ -1,6 +1,6 @@
 //! `packrat-lab run`.
 
-use crate::arguments::{burst, share};
+use crate::arguments::{burst, seed, share};
 use crate::batch::{self, Progress};
 use crate::network::Oracle;
 use crate::stacks::{ReceiverStack, Sender};
@@ -80,7 +80,7 @@ struct TrialKinds {
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     seeds: u64,
     /// The first seed
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = seed)]
     first_seed: u64,
     /// The seeds 1001, 1002 …, on which no constant was chosen
     #[arg(long, conflicts_with = "first_seed")]

@@ -1,19 +1,20 @@
 //! `packrat lab field`.
 
 use super::amount::Amount;
-use super::cells::{self, LOSS_RATES, LOSSY_ARMS, Task};
+use super::cells::{self, Cell, FIELD_FAMILY, PROFILE_FAMILY, Task};
 use super::report::{self, Folder, Settings};
 use super::sharing::{self, SharingRow};
 use super::summary::{Summary, compare};
 use super::table::{FIRST_SEED, sample_table};
-use crate::arguments::share;
+use super::verdict::Verdict;
+use crate::arguments::{seed, share};
 use crate::batch::{self, Progress};
 use crate::harm::Extent;
 use crate::network::Oracle;
 use crate::stacks::Sender;
 use crate::trial::Arm;
 use clap::Args;
-use packrat_emulation::scenario::{Scenario, ScenarioError};
+use packrat_emulation::scenario::Scenario;
 use std::error::Error;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -25,9 +26,13 @@ const QUICK_SAMPLE: (usize, u64) = (65, 1);
 /// Options of `packrat lab field`.
 #[derive(Debug, Args)]
 pub(crate) struct Field {
-    /// A random fifth of the cells, shorter downloads, one seed: about three minutes on two cores
+    /// 65 random cells, shorter downloads, one seed: below three minutes on two cores
     #[arg(long)]
     quick: bool,
+    /// The reserved paths and seeds, on which no rule may be chosen. Each use has new seeds, and its
+    /// beginning and result become lines of lab/verdicts.csv
+    #[arg(long, conflicts_with_all = ["first_seed", "resume", "only"])]
+    verdict: bool,
     /// The folder for field.csv, field.json, field-unassisted.svg and field-lossless.svg
     #[arg(long, short, default_value = "target/field")]
     out: PathBuf,
@@ -45,11 +50,11 @@ pub(crate) struct Field {
     /// Small objects of 100 kB and of 1 MB in each row, with a comma between the numbers
     #[arg(long, value_parser = counts)]
     objects: Option<[u64; 2]>,
-    /// Seeds of each cell [default: 3, with --quick 1]
+    /// Seeds of each cell [default: 3, of profiles 6; with --quick 1]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: Option<u64>,
-    /// The first seed; seeds from 1001 on were never used to choose anything
-    #[arg(long, default_value_t = FIRST_SEED)]
+    /// The first seed
+    #[arg(long, default_value_t = FIRST_SEED, value_parser = seed)]
     first_seed: u64,
     /// The operator has named the servers' congestion control (packrat.dev/config.sender)
     #[arg(long)]
@@ -77,17 +82,21 @@ pub(crate) struct Field {
 /// The cells to measure.
 #[derive(Debug, Args)]
 struct CellOptions {
+    /// Families instead of all: field (the paths with small objects and split connections),
+    /// profiles (with --traces), or one of emulation/scenarios/families.toml; may be repeated
+    #[arg(long)]
+    family: Vec<String>,
     /// Paths instead of all (names or TOML files, with commas between them)
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', conflicts_with = "family")]
     only: Vec<String>,
     /// Senders instead of the five of the committed tables (s2n-quic's and quinn's); may be
     /// repeated
     #[arg(long)]
     sender: Vec<Sender>,
-    /// Arms instead of end-to-end, packrat and split; may be repeated
+    /// Arms instead of end-to-end and packrat, and split of the family field; may be repeated
     #[arg(long)]
     arm: Vec<Arm>,
-    /// Losses instead of 0, 0.001, 0.005, 0.02, 0.05; may be repeated
+    /// Losses instead of each family's; may be repeated
     #[arg(long, value_parser = share)]
     loss: Vec<f64>,
 }
@@ -109,7 +118,9 @@ impl Field {
             return Ok(ExitCode::SUCCESS);
         }
         let folder = Folder::create(&self.out)?;
-        let tasks = self.tasks()?;
+        let verdict = self.verdict.then(Verdict::begin).transpose()?;
+        let first_seed = verdict.as_ref().map_or(self.first_seed, Verdict::first_seed);
+        let tasks = self.tasks(first_seed)?;
         let amount = self.amount();
         let settings = Settings {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -132,14 +143,19 @@ impl Field {
         // Resumed rows take the place that they would have had.
         rows.sort_by_cached_key(|row| order.iter().position(|task| row.is_of(task)));
         let cells = compare(&rows);
-        let summary = Summary::new(&cells);
-        let sharing = self.shares()?;
+        let summary = Summary::of_families(&rows);
+        let sharing = self.shares(first_seed)?;
         folder.write(&rows, &cells, &summary, &sharing)?;
-        let _ = writeln!(io::stdout().lock(), "{summary}");
+        for family in &summary {
+            let _ = writeln!(io::stdout().lock(), "{family}");
+            if let Some(verdict) = &verdict {
+                verdict.record(&family.to_string())?;
+            }
+        }
         Ok(ExitCode::SUCCESS)
     }
 
-    fn shares(&self) -> Result<Vec<SharingRow>, Box<dyn Error>> {
+    fn shares(&self, first_seed: u64) -> Result<Vec<SharingRow>, Box<dyn Error>> {
         if !self.sharing {
             return Ok(Vec::new());
         }
@@ -147,14 +163,19 @@ impl Field {
         let extent = Extent {
             paths: if self.cells.only.is_empty() { all() } else { self.cells.only.clone() },
             losses: self.cells.loss.clone(),
-            seeds: self.seeds_asked(),
+            seeds: first_seed..first_seed + self.seeds_of(FIELD_FAMILY),
         };
         sharing::measure(&extent, self.jobs)
     }
 
-    fn seeds_asked(&self) -> std::ops::Range<u64> {
-        let seeds = self.seeds.unwrap_or(if self.quick { 1 } else { 3 });
-        self.first_seed..self.first_seed + seeds
+    /// The number of seeds of a family. A recording is short: each seed shows another part of it.
+    fn seeds_of(&self, family: &str) -> u64 {
+        let default = match (self.quick, family == PROFILE_FAMILY) {
+            (true, _) => 1,
+            (false, true) => 6,
+            (false, false) => 3,
+        };
+        self.seeds.unwrap_or(default)
     }
 
     fn amount(&self) -> Amount {
@@ -168,17 +189,27 @@ impl Field {
         }
     }
 
-    fn tasks(&self) -> Result<Vec<Task>, ScenarioError> {
-        let senders =
-            if self.cells.sender.is_empty() { &Sender::OF_TABLES[..] } else { &self.cells.sender };
-        let losses = if self.cells.loss.is_empty() { &LOSS_RATES[..] } else { &self.cells.loss };
-        let paths = cells::paths(&self.cells.only, self.traces.as_deref())?;
-        let mut cells = cells::all(&paths, senders, losses);
+    fn tasks(&self, first_seed: u64) -> Result<Vec<Task>, Box<dyn Error>> {
+        let CellOptions { family, only, sender, arm, loss } = &self.cells;
+        let senders = if sender.is_empty() { &Sender::OF_TABLES[..] } else { sender };
+        let mut groups = cells::groups(self.traces.as_deref(), self.verdict)?;
+        if let Some(unknown) =
+            family.iter().find(|name| groups.iter().all(|group| group.family != **name))
+        {
+            let known: Vec<&str> = groups.iter().map(|group| group.family.as_str()).collect();
+            return Err(format!("there is no family {unknown:?} here; choose of {known:?}").into());
+        }
+        if !family.is_empty() {
+            groups.retain(|group| family.contains(&group.family));
+        } else if !only.is_empty() {
+            groups = cells::only(groups, only)?;
+        }
+        let mut cells = cells::all(&groups, senders, loss);
         if self.quick {
             cells = cells::sample(cells, QUICK_SAMPLE.0, QUICK_SAMPLE.1);
         }
-        let arms = if self.cells.arm.is_empty() { &LOSSY_ARMS[..] } else { &self.cells.arm };
-        Ok(cells::tasks(&cells, arms, self.seeds_asked(), self.amount()))
+        let seeds = |cell: &Cell| first_seed..first_seed + self.seeds_of(&cell.family);
+        Ok(cells::tasks(&cells, arm, seeds, self.amount()))
     }
 }
 

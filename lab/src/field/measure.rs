@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 /// The measurement of one arm of one cell with one seed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Row {
+    pub(super) family: String,
     pub(super) path: String,
     pub(super) sender: Sender,
     /// Mean loss of the last mile, 0 to 1; of the lossless arm 0.
@@ -80,6 +81,7 @@ impl Task {
             }
         }
         Ok(Row {
+            family: self.cell.family.clone(),
             path: self.cell.scenario.name.clone(),
             sender: self.cell.sender,
             loss: self.cell.scenario.last_mile.loss,

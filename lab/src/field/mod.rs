@@ -12,6 +12,7 @@ mod report;
 mod sharing;
 mod summary;
 mod table;
+mod verdict;
 
 pub(crate) use command::Field;
 pub use table::sample_table;

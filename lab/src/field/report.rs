@@ -83,7 +83,7 @@ impl Folder {
         &self,
         rows: &[Row],
         cells: &[Comparison],
-        summary: &Summary,
+        summary: &[Summary],
         sharing: &[SharingRow],
     ) -> Result<(), Box<dyn Error>> {
         let all = serde_json::json!({

@@ -2,9 +2,10 @@
 
 use super::measure::Row;
 use crate::stacks::Sender;
-use crate::statistics::median;
+use crate::statistics::{Interval, median, paired_ratio};
 use crate::trial::Arm;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// Ratio of an assisted to the unassisted download below which it is slower by more than the
@@ -85,9 +86,10 @@ pub(super) fn compare(rows: &[Row]) -> Vec<Comparison> {
     cells
 }
 
-/// All cells in one line.
+/// The cells of a family in one line.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Summary {
+    pub(super) family: String,
     pub(super) cells: usize,
     /// Cells in which the assisted download is slower than the unassisted one by more than 2 %.
     pub(super) harmed: usize,
@@ -95,51 +97,101 @@ pub(super) struct Summary {
     pub(super) worst: Option<(String, f64)>,
     /// Cells in which loss takes more than a tenth of the unassisted download.
     pub(super) hurt: usize,
-    /// Geometric means over these: assisted, unassisted and split, each ÷ lossless.
-    pub(super) assisted: f64,
+    /// Geometric mean over these of assisted ÷ lossless, with the uncertainty of the seeds.
+    pub(super) assisted: Option<Interval>,
+    /// Geometric means over these: unassisted and split, each ÷ lossless; 0 without split
+    /// connections.
     pub(super) unassisted: f64,
     pub(super) split: f64,
 }
 
 impl Summary {
-    pub(super) fn new(cells: &[Comparison]) -> Self {
+    /// Each family that has rows, in their order.
+    pub(super) fn of_families(rows: &[Row]) -> Vec<Self> {
+        let mut families: Vec<&str> = rows.iter().map(|row| row.family.as_str()).collect();
+        families.dedup();
+        families
+            .into_iter()
+            .map(|family| {
+                let rows: Vec<Row> =
+                    rows.iter().filter(|row| row.family == family).cloned().collect();
+                Self::new(family, &rows)
+            })
+            .collect()
+    }
+
+    fn new(family: &str, rows: &[Row]) -> Self {
+        let cells = compare(rows);
         let worst = cells
             .iter()
             .map(|cell| (cell.name(), cell.to_unassisted()))
             .min_by(|one, other| one.1.total_cmp(&other.1));
         let hurt: Vec<&Comparison> =
             cells.iter().filter(|cell| cell.unassisted_to_lossless() < HURT_RATIO).collect();
-        let mean = |of: &dyn Fn(&Comparison) -> f64| {
-            let sum: f64 = hurt.iter().map(|cell| of(cell).ln()).sum();
-            (sum / hurt.len().max(1) as f64).exp()
-        };
+        let split = |cell: &&Comparison| ratio(cell.split_mbps, cell.lossless_mbps);
         Self {
+            family: family.to_owned(),
             cells: cells.len(),
             harmed: cells.iter().filter(|cell| cell.to_unassisted() < HARMED_RATIO).count(),
             worst,
             hurt: hurt.len(),
-            assisted: mean(&Comparison::to_lossless),
-            unassisted: mean(&Comparison::unassisted_to_lossless),
-            split: mean(&|cell: &Comparison| ratio(cell.split_mbps, cell.lossless_mbps)),
+            assisted: assisted_to_lossless(&hurt, rows),
+            unassisted: geometric_mean(hurt.iter().map(|cell| cell.unassisted_to_lossless())),
+            split: geometric_mean(hurt.iter().filter(|cell| cell.split_mbps > 0.0).map(split)),
         }
     }
+}
+
+fn geometric_mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (count, sum) = values.fold((0, 0.0), |(count, sum), value| (count + 1, sum + value.ln()));
+    if count == 0 { 0.0 } else { (sum / f64::from(count)).exp() }
+}
+
+/// Geometric mean of assisted ÷ lossless over cells and seeds.
+fn assisted_to_lossless(cells: &[&Comparison], rows: &[Row]) -> Option<Interval> {
+    let goodput = |seed: u64, arm: Arm, cell: &Comparison| {
+        rows.iter()
+            .find(|row| {
+                row.seed == seed
+                    && row.arm == arm
+                    && row.path == cell.path
+                    && row.sender == cell.sender
+                    && (arm == Arm::Ideal || row.loss == cell.loss)
+            })
+            .map_or(0.0, |row| row.goodput_mbps.max(1e-3))
+    };
+    let seeds: BTreeSet<u64> = rows.iter().map(|row| row.seed).collect();
+    let pairs: Vec<(Vec<f64>, Vec<f64>)> = seeds
+        .into_iter()
+        .map(|seed| {
+            [Arm::Packrat, Arm::Ideal]
+                .map(|arm| cells.iter().map(|cell| goodput(seed, arm, cell)).collect())
+                .into()
+        })
+        .collect();
+    paired_ratio(&pairs, |goodputs| geometric_mean(goodputs.iter().copied()))
 }
 
 impl fmt::Display for Summary {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             formatter,
-            "{} cells; {} below {HARMED_RATIO} of unassisted",
-            self.cells, self.harmed
+            "{}: {} cells; {} below {HARMED_RATIO} of unassisted",
+            self.family, self.cells, self.harmed
         )?;
         if let Some((name, ratio)) = &self.worst {
             write!(formatter, "; worst {ratio:.2} ({name})")?;
         }
+        let Some(Interval { low, value, high }) = self.assisted else { return Ok(()) };
         write!(
             formatter,
-            "; geometric mean of assisted ÷ lossless in the {} where unassisted < {HURT_RATIO}: {:.3} (unassisted {:.3}, best split {:.3})",
-            self.hurt, self.assisted, self.unassisted, self.split,
-        )
+            "; assisted ÷ lossless in the {} where unassisted < {HURT_RATIO}: {value:.3} ({low:.3} to {high:.3}; unassisted {:.3}",
+            self.hurt, self.unassisted,
+        )?;
+        if self.split > 0.0 {
+            write!(formatter, ", best split {:.3}", self.split)?;
+        }
+        write!(formatter, ")")
     }
 }
 
@@ -149,6 +201,7 @@ mod tests {
 
     fn row(loss: f64, arm: Arm, seed: u64, goodput_mbps: f64) -> Row {
         Row {
+            family: "field".to_owned(),
             path: "geo".to_owned(),
             sender: Sender::S2nBbr,
             loss,
@@ -169,7 +222,7 @@ mod tests {
 
     #[test]
     fn the_line_counts_harm_and_averages_where_loss_hurts() {
-        let mut rows = vec![row(0.0, Arm::Ideal, 1, 10.0)];
+        let mut rows: Vec<Row> = (1..=3).map(|seed| row(0.0, Arm::Ideal, seed, 10.0)).collect();
         for (loss, end_to_end, packrat) in [(0.0, 10.0, 6.0), (0.001, 8.0, 8.0), (0.02, 1.0, 2.0)] {
             for seed in 1..=3 {
                 // The median comes from the second seed.
@@ -179,16 +232,15 @@ mod tests {
                 rows.push(row(loss, Arm::Split, seed, 5.0));
             }
         }
-        let summary = Summary::new(&compare(&rows));
+        let [summary] = &Summary::of_families(&rows)[..] else { panic!("one family") };
         assert_eq!((summary.cells, summary.harmed, summary.hurt), (3, 1, 2));
         let (worst, ratio) = summary.worst.clone().unwrap();
         assert_eq!(worst, "geo, s2n-bbr, 0 %");
         assert!((ratio - 0.6).abs() < 1e-9);
-        assert!((summary.assisted - 0.4).abs() < 1e-9, "the mean of 0.8 and 0.2");
         let line = summary.to_string();
         assert_eq!(
             line,
-            "3 cells; 1 below 0.98 of unassisted; worst 0.60 (geo, s2n-bbr, 0 %); geometric mean of assisted ÷ lossless in the 2 where unassisted < 0.9: 0.400 (unassisted 0.283, best split 0.500)"
+            "field: 3 cells; 1 below 0.98 of unassisted; worst 0.60 (geo, s2n-bbr, 0 %); assisted ÷ lossless in the 2 where unassisted < 0.9: 0.400 (0.387 to 0.412; unassisted 0.283, best split 0.500)"
         );
     }
 }

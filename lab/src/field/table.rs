@@ -1,7 +1,7 @@
 //! Rows as CSV, and the small table that tests compare with a committed one.
 
 use super::amount::Amount;
-use super::cells::{self, Task};
+use super::cells::{self, FIELD_FAMILY, Task};
 use super::measure::Row;
 use crate::batch;
 use crate::stacks::Sender;
@@ -46,9 +46,11 @@ pub(super) fn csv(rows: &[Row]) -> String {
 
 /// The sample's work: a few cells with short downloads.
 pub(super) fn sample() -> Result<Vec<Task>, ScenarioError> {
-    let cells = cells::all(&cells::paths(&[], None)?, &Sender::OF_TABLES, &cells::LOSS_RATES);
+    let mut groups = cells::groups(None, false)?;
+    groups.retain(|group| group.family == FIELD_FAMILY);
+    let cells = cells::all(&groups, &Sender::OF_TABLES, &[]);
     let cells = cells::sample(cells, SAMPLED_CELLS.0, SAMPLED_CELLS.1);
-    Ok(cells::tasks(&cells, &cells::LOSSY_ARMS, FIRST_SEED..FIRST_SEED + 1, Amount::SAMPLE))
+    Ok(cells::tasks(&cells, &[], |_| FIRST_SEED..FIRST_SEED + 1, Amount::SAMPLE))
 }
 
 /// The table of the sample, as CSV: the same on every machine until the behaviour of gateway,

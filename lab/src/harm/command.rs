@@ -2,7 +2,7 @@
 
 use super::section::{Extent, Section};
 use super::tables;
-use crate::arguments::share;
+use crate::arguments::{seed, share};
 use crate::batch::{self, Progress};
 use crate::trial::TrialResult;
 use clap::Args;
@@ -25,8 +25,8 @@ pub(crate) struct Harm {
     /// Trials of each kind
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
-    /// The first seed; seeds from 1001 on were never used to choose anything
-    #[arg(long, default_value_t = 1001)]
+    /// The first seed
+    #[arg(long, default_value_t = 1001, value_parser = seed)]
     first_seed: u64,
     /// Trials at the same time
     #[arg(long, default_value_t = 2)]
