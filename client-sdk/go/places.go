@@ -7,6 +7,7 @@ import (
 
 const (
 	maximumJump       = 1024
+	maximumLateness   = 16_384
 	minimumJump       = 32
 	believedPerSecond = 0.1
 	farInARow         = 8
@@ -16,7 +17,7 @@ const (
 // places reads the numbers in front of datagrams: places in the gateway's forwarding order, which continue from
 // session to session (docs/PROTOCOL.md, section 11, "Numbers").
 //
-//	0 .................. expected - 1024 ...... expected ...... expected + jump ...........
+//	0 ................. expected - 16384 ...... expected ...... expected + jump ...........
 //	far: believed once they go on |<-- believed if empty -->|<- believed ->|   far, likewise
 //
 // The jump is 1024, and shorter the more unbelieved numbers arrive.
@@ -52,7 +53,7 @@ func (p *places) nearest(masked uint32, value identifier) uint64 {
 // read is the number of a datagram; false if it is not believed.
 func (p *places) read(masked uint32, value identifier, now time.Time) (uint64, bool) {
 	place := p.key.place(masked, value, p.expected)
-	isNear := p.expected-place <= maximumJump
+	isNear := p.expected-place <= maximumLateness
 	if place >= p.expected {
 		isNear = place-p.expected <= p.jump(now)
 	}

@@ -20,7 +20,7 @@ use packrat_eack::Identifier;
 use crate::control::{FIRST_BYTE, MAGIC, PROTOCOL_VERSION};
 use crate::identifier::folded_multiply;
 
-pub use places::{MAXIMUM_JUMP, Places};
+pub use places::{MAXIMUM_JUMP, MAXIMUM_LATENESS, Places};
 
 /// Length of the number in front of a datagram.
 pub const NUMBER_LENGTH: usize = 8;

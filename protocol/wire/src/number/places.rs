@@ -1,11 +1,13 @@
 //! Places in a sender's order, from the numbers in front of datagrams that have arrived.
 //!
 //! ```text
-//!            0 .................. expected - 1024 ...... expected ...... expected + jump ...........
+//!            0 ................. expected - 16384 ...... expected ...... expected + jump ...........
 //!    far: believed once they go on      |<-- believed if empty -->|<- believed ->|   far, likewise
 //! ```
 //!
-//! The jump is 1024, and shorter the more numbers arrive that are not believed.
+//! The jump is 1024, and shorter the more numbers arrive that are not believed. Behind the expected
+//! place few places are empty, so that a forged number hardly ever stands for one: there the window
+//! covers all that a gateway remembers, as repairs of a fast long path are thousands of places late.
 
 use std::collections::VecDeque;
 
@@ -17,6 +19,9 @@ use crate::estimate::Timestamp;
 /// A number that leads further ahead than this is forged, of another session, or the first one after
 /// a long outage.
 pub const MAXIMUM_JUMP: u64 = 1024;
+/// A number that leads further back than this is forged, or of another session: the gateway has
+/// forgotten its datagram.
+pub const MAXIMUM_LATENESS: u64 = 16_384;
 /// The jump while the largest possible number of forged datagrams arrives.
 const MINIMUM_JUMP: u64 = 32;
 /// Invented numbers that may be believed per second: the more of them arrive, the shorter is the
@@ -102,7 +107,7 @@ impl Places {
         let mut place = self.key.place(number, identifier, self.expected);
         let is_near = match place.checked_sub(self.expected) {
             Some(ahead) => ahead <= MINIMUM_JUMP || ahead <= self.jump(now),
-            None => self.expected - place <= MAXIMUM_JUMP,
+            None => self.expected - place <= MAXIMUM_LATENESS,
         };
         if !is_near {
             self.strange += 1.0;
@@ -184,6 +189,20 @@ mod tests {
             );
         }
         assert!(places.expected > 2 << 24);
+    }
+
+    #[test]
+    fn a_repair_may_be_as_late_as_the_gateway_remembers() {
+        let (gateway, key) = session(7);
+        let mut places = Places::new(key);
+        for place in (0..40_000).step_by(1000) {
+            gateway.read(&mut places, place);
+        }
+        let expected = places.expected;
+        let earliest = expected - MAXIMUM_LATENESS;
+        assert_eq!(gateway.read(&mut places, earliest), Some(earliest));
+        assert_eq!(gateway.read(&mut places, earliest - 1), None);
+        assert_eq!(places.expected, expected);
     }
 
     #[test]
