@@ -286,7 +286,7 @@ impl Socket {
         // A number is for a datagram that leaves: quinn comes again.
         self.flush(pending)?;
         if let (Some(before), Some(length)) = (pending.peer, pending.refused.take()) {
-            peers.on_refused(before, length);
+            peers.on_refused(before, length, now);
         }
         (pending.peer, pending.mark, pending.source) = (Some(peer), transmit.ecn, transmit.src_ip);
         for datagram in transmit.contents.chunks(size) {

@@ -111,7 +111,7 @@ impl<S: Raw> Shared<S> {
         datagram: &[u8],
     ) -> bool {
         if sent.as_ref().is_err_and(is_too_long) {
-            self.with(|peers, _, _| peers.on_refused(peer, datagram.len()));
+            self.with(|peers, now, _| peers.on_refused(peer, datagram.len(), now));
         }
         sent.is_ok()
     }
