@@ -4,7 +4,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use packrat_client::{AssistState, ClientConfig, Shim};
+use packrat_client::{AssistState, ClientConfig, Input, Shim};
 use packrat_engine::{Flow, Outbox, Received};
 use packrat_wire::estimate::Timestamp;
 use rand_chacha::ChaCha8Rng;
@@ -111,7 +111,7 @@ impl Receiver {
             }
             if self.shim.next_timeout().is_some_and(|at| at <= self.now) {
                 self.wakeups += 1;
-                self.shim.handle_timeout(self.now);
+                self.shim.handle(Input::Timeout, self.now);
                 self.messages.extend(std::iter::from_fn(|| self.shim.poll_transmit(self.now)));
             }
             self.answer();
@@ -147,7 +147,7 @@ fn measured_receive(
         let _ = shim.on_datagram(datagram, (), *now);
         while shim.poll_deliver().is_some() {}
         if shim.next_timeout().is_some_and(|at| at <= *now) {
-            shim.handle_timeout(*now);
+            shim.handle(Input::Timeout, *now);
             while shim.poll_deliver().is_some() {}
         }
         messages.extend(std::iter::from_fn(|| shim.poll_transmit(*now)));

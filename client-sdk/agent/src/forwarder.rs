@@ -373,7 +373,7 @@ impl Agent {
             }
             errors += self.run.flush(&upstream.socket, way);
             if let Some(length) = upstream.socket.take_refused() {
-                self.table.on_refused(id, length);
+                self.table.on_refused(id, length, now);
             }
             errors
         } else {

@@ -19,7 +19,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use interface::{Handle, bytes, place, read_sized, write_out, write_sized};
-use packrat_client::{Access, ClientConfig, Condition, IdentifierScheme, Token, Verdict};
+use packrat_client::{Access, ClientConfig, Condition, IdentifierScheme, Input, Token, Verdict};
 
 /// The version of this interface. Functions are added to it, never changed.
 pub const PACKRAT_ABI: u32 = 1;
@@ -480,7 +480,7 @@ pub unsafe extern "C" fn packrat_shim_timeout(shim: *mut Shim) -> u64 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packrat_shim_on_timeout(shim: *mut Shim, now: u64) -> i32 {
     // SAFETY: NULL, or a handle.
-    unsafe { with_time(shim, now, |handle, now| handle.shim.handle_timeout(now)) }
+    unsafe { take(shim, Input::Timeout, now) }
 }
 
 /// The gateway to accept and another token, for gateways that ask for one.
@@ -504,7 +504,7 @@ pub unsafe extern "C" fn packrat_shim_set_access(
         let gateway_key = unsafe { gateway_key.cast::<[u8; 32]>().as_ref() }.copied();
         let token = Token::new(token.to_vec()).map_err(|_| PACKRAT_ARGUMENT)?;
         let now = handle.time(now);
-        handle.shim.set_access(gateway_key, &token, now);
+        handle.shim.handle(Input::Access { gateway_key, token: &token }, now);
         Ok(PACKRAT_OK)
     })
 }
@@ -516,7 +516,7 @@ pub unsafe extern "C" fn packrat_shim_set_access(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packrat_shim_network_changed(shim: *mut Shim, now: u64) -> i32 {
     // SAFETY: NULL, or a handle.
-    unsafe { with_time(shim, now, |handle, now| handle.shim.on_network_change(now)) }
+    unsafe { take(shim, Input::NetworkChange, now) }
 }
 
 /// Datagrams of the peer's were dropped before packrat_shim_receive() saw them, and are not to be
@@ -526,7 +526,7 @@ pub unsafe extern "C" fn packrat_shim_network_changed(shim: *mut Shim, now: u64)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packrat_shim_overflowed(shim: *mut Shim, now: u64) -> i32 {
     // SAFETY: NULL, or a handle.
-    unsafe { with_time(shim, now, |handle, now| handle.shim.reset(now)) }
+    unsafe { take(shim, Input::DatagramsDropped, now) }
 }
 
 /// Everything that waits is to be had from packrat_shim_deliver(), such as when it is too much.
@@ -535,7 +535,7 @@ pub unsafe extern "C" fn packrat_shim_overflowed(shim: *mut Shim, now: u64) -> i
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packrat_shim_release(shim: *mut Shim) -> i32 {
     // SAFETY: NULL, or a handle.
-    unsafe { with_time(shim, 0, |handle, _| handle.shim.release_all()) }
+    unsafe { take(shim, Input::Crowded { most: 0 }, 0) }
 }
 
 /// Ends the connection: packrat_shim_transmit() then returns a last message for the gateway, and
@@ -545,21 +545,17 @@ pub unsafe extern "C" fn packrat_shim_release(shim: *mut Shim) -> i32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packrat_shim_close(shim: *mut Shim, now: u64) -> i32 {
     // SAFETY: NULL, or a handle.
-    unsafe { with_time(shim, now, |handle, now| handle.shim.close(now)) }
+    unsafe { take(shim, Input::Close, now) }
 }
 
 /// # Safety
 /// As [`handle`].
-unsafe fn with_time(
-    shim: *mut Shim,
-    now: u64,
-    call: impl FnOnce(&mut Handle, packrat_client::Timestamp),
-) -> i32 {
+unsafe fn take(shim: *mut Shim, input: Input<'_>, now: u64) -> i32 {
     guarded(|| {
         // SAFETY: the caller's promise.
         let handle = unsafe { handle(shim) }?;
         let now = handle.time(now);
-        call(handle, now);
+        handle.shim.handle(input, now);
         Ok(PACKRAT_OK)
     })
 }

@@ -7,11 +7,11 @@ use packrat_wire::control::is_control;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::number::{NumberHeader, split};
 
+use crate::assist::TimeoutActions;
 use crate::counters::{Condition, Counters};
 use crate::loss_memory::Experience;
-use crate::shim::{Released, Shim, ShimStats, Verdict};
+use crate::shim::{Input, Released, Shim, ShimStats, Verdict};
 use crate::stats::AssistStats;
-use crate::token::Token;
 
 /// Control datagrams sent at one go: a shim that never runs dry must not starve the transport.
 const TRANSMIT_DATAGRAMS: usize = 64;
@@ -139,20 +139,13 @@ impl<M: Clone> GuardedShim<M> {
         self.call("bundle", |shim| shim.bundle(datagram, now)).unwrap_or(false)
     }
 
-    /// Makes bundled datagrams leave now, as [`Shim::end_bundle`] does.
-    pub fn end_bundle(&mut self, now: Timestamp) {
-        self.call("end_bundle", |shim| shim.end_bundle(now));
-    }
-
-    /// Called when the link refuses a datagram of this length because of its number, as
-    /// [`Shim::on_refused`] is.
-    pub fn on_refused(&mut self, length: usize) {
-        self.call("on_refused", |shim| shim.on_refused(length));
-    }
-
-    /// Ends the first flight after the program has sent it, as [`Shim::end_first_flight`] does.
-    pub fn end_first_flight(&mut self) {
-        self.call("end_first_flight", Shim::end_first_flight);
+    /// Takes notice of an event, as [`Shim::handle`] does; of a timeout only if it is due.
+    pub fn handle(&mut self, input: Input<'_>, now: Timestamp) -> TimeoutActions {
+        let actions = self.call("handle", |shim| match input {
+            Input::Timeout if shim.next_timeout().is_none_or(|at| at > now) => None,
+            _ => Some(shim.handle(input, now)),
+        });
+        actions.flatten().unwrap_or_default()
     }
 
     /// Observations of the last mile so far, as for [`Shim::experience`].
@@ -177,50 +170,6 @@ impl<M: Clone> GuardedShim<M> {
             let Some(control) = self.poll_transmit(now) else { return };
             send(control);
         }
-    }
-
-    /// Runs the timers that are due.
-    pub fn handle_timeout(&mut self, now: Timestamp) {
-        self.call("handle_timeout", |shim| {
-            if shim.next_timeout().is_some_and(|at| at <= now) {
-                shim.handle_timeout(now);
-            }
-        });
-    }
-
-    /// Sets another gateway key and token, as [`Shim::set_access`] does.
-    pub fn set_access(&mut self, gateway_key: Option<[u8; 32]>, token: &Token, now: Timestamp) {
-        self.call("set_access", |shim| shim.set_access(gateway_key, token, now));
-    }
-
-    /// Trims memory after a period without datagrams, as [`Shim::trim`] does.
-    pub fn trim(&mut self) {
-        self.call("trim", Shim::trim);
-    }
-
-    /// Reports another address of this client, as [`Shim::on_network_change`] does.
-    pub fn on_network_change(&mut self, now: Timestamp) {
-        self.call("on_network_change", |shim| shim.on_network_change(now));
-    }
-
-    /// Datagrams were dropped unseen, as for [`Shim::reset`].
-    pub fn reset(&mut self, now: Timestamp) {
-        self.call("reset", |shim| shim.reset(now));
-    }
-
-    /// The base connection ends, as for [`Shim::close`].
-    pub fn close(&mut self, now: Timestamp) {
-        self.call("close", |shim| shim.close(now));
-    }
-
-    /// Everything that waits passes.
-    pub fn release_all(&mut self) {
-        self.call("release_all", Shim::release_all);
-    }
-
-    /// Limits the waiting datagrams to this number of bytes, as [`Shim::limit_waiting`] does.
-    pub fn limit_waiting(&mut self, bytes: usize) {
-        self.call("limit_waiting", |shim| shim.limit_waiting(bytes));
     }
 
     /// True if numbers are removed, as for [`Shim::knows_numbers`], or if there is no shim.
@@ -289,7 +238,7 @@ impl<M: Clone> GuardedShim<M> {
 }
 
 fn all_that_waits<M: Clone>(mut shim: Shim<M>) -> Vec<Released<M>> {
-    shim.release_all();
+    shim.handle(Input::Crowded { most: 0 }, Timestamp::ZERO);
     std::iter::from_fn(|| shim.poll_deliver()).collect()
 }
 

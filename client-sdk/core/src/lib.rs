@@ -77,7 +77,7 @@ pub use packrat_wire::message::{ResetReason, Totals};
 pub use packrat_wire::number::NumberHeader;
 pub use packrat_wire::{Epoch, MessageCounter, SessionId};
 pub use renewal::RenewalSchedule;
-pub use shim::{Order, Released, Shim, ShimStats, Verdict};
+pub use shim::{Input, Order, Released, Shim, ShimStats, Verdict};
 pub use source_address::SourceAddress;
 pub use stats::{AssistState, AssistStats};
 pub use token::{Token, TokenTooLong};

@@ -63,6 +63,56 @@ pub enum Order {
     Unproven,
 }
 
+/// An event of the base connection beside its datagrams, for [`Shim::handle`].
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub enum Input<'a> {
+    /// The time of [`Shim::next_timeout`] has come.
+    Timeout,
+    /// The transport's first flight begins, of which [`Shim::on_send`] receives each datagram. The
+    /// first question for a gateway follows this flight, so that the gateway can report whether it
+    /// has arrived completely. The question waits for [`Self::FirstFlightEnds`], for 5 ms after a
+    /// datagram of the flight, or for 50 ms.
+    FirstFlightBegins,
+    /// The transport has sent all of its first flight.
+    FirstFlightEnds,
+    /// The transport's next datagrams bear another ECN mark: those that [`Shim::bundle`] has taken
+    /// leave before.
+    MarkChanges,
+    /// The link refuses a datagram of this length (without its number) because of the number that
+    /// [`Shim::on_send`] has returned for it. Datagrams of this length and longer have no numbers
+    /// from then on. The caller sends this one as it is.
+    NumberRefused {
+        /// Bytes of the datagram.
+        length: usize,
+    },
+    /// The caller has dropped datagrams unseen, or will not believe them: a new epoch begins.
+    DatagramsDropped,
+    /// Another gateway to accept, and the token of the next handshakes. A session with another
+    /// gateway ends.
+    Access {
+        /// The gateway's static key; `None`: any, on first use.
+        gateway_key: Option<[u8; 32]>,
+        /// The token.
+        token: &'a Token,
+    },
+    /// The application or the system changes this client's address: before any datagram leaves
+    /// from the new one.
+    NetworkChange,
+    /// Too much waits: the lowest datagrams leave without delay, until at most this number of bytes
+    /// is left.
+    Crowded {
+        /// Bytes that may wait; 0: all datagrams leave.
+        most: usize,
+    },
+    /// There was no traffic for longer than any repair takes: the memory for past datagrams is
+    /// released. The session stays.
+    Idle,
+    /// The base connection ends: all waiting datagrams leave, and [`Shim::poll_transmit`] returns a
+    /// last message for the gateway.
+    Close,
+}
+
 /// Counters of a shim, in addition to [`Shim::assistance`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -81,9 +131,11 @@ pub struct ShimStats {
 /// transport, in order. The metadata `M` of a datagram (ECN mark, addresses, time of reception)
 /// passes through unchanged.
 ///
-/// After every call, poll [`Self::poll_deliver`] and [`Self::poll_transmit`] until they are empty,
-/// and call [`Self::handle_timeout`] at [`Self::next_timeout`]. The transport's own datagrams go to
-/// the socket unchanged, or behind the number that [`Self::on_send`] returns.
+/// The contract: datagrams come in by [`Self::on_datagram`], [`Self::on_send`] and [`Self::bundle`],
+/// all other events by [`Self::handle`], in any order, with times that do not go back. After each,
+/// the caller polls [`Self::poll_deliver`] and then [`Self::poll_transmit`] until they are empty,
+/// and calls `handle` with [`Input::Timeout`] at [`Self::next_timeout`]. The transport's own
+/// datagrams go to the socket unchanged, or behind the number that `on_send` returns.
 ///
 /// ```
 /// use packrat_client::{ClientConfig, Shim, Timestamp, Verdict};
@@ -340,16 +392,6 @@ impl<M: Clone> Shim<M> {
         self.release.release_below(self.assist.deliverable());
     }
 
-    /// Releases all waiting datagrams.
-    pub fn release_all(&mut self) {
-        self.release.release_all();
-    }
-
-    /// Releases the lowest waiting datagrams without delay, until at most `bytes` bytes are left.
-    pub fn limit_waiting(&mut self, bytes: usize) {
-        self.release.limit(bytes);
-    }
-
     /// Returns the next datagram for the transport.
     pub fn poll_deliver(&mut self) -> Option<Released<M>> {
         self.release.poll()
@@ -369,23 +411,45 @@ impl<M: Clone> Shim<M> {
     ///
     /// A shell that wants fewer datagrams calls this method for each datagram of its transport; the shim
     /// sends the datagrams that it has taken. Datagrams for which [`bears_mark`](crate::bears_mark) returns
-    /// true bear the transport's ECN mark. Before the mark changes, call [`Self::end_bundle`] and poll. Only
-    /// QUIC datagrams are taken, of connections whose handshakes the shim has seen.
+    /// true bear the transport's ECN mark ([`Input::MarkChanges`]). Only QUIC datagrams are taken, of
+    /// connections whose handshakes the shim has seen.
     pub fn bundle(&mut self, datagram: &[u8], now: Timestamp) -> bool {
         self.assist.bundle(datagram, now)
     }
 
-    /// Ends the wait of the datagrams that [`Self::bundle`] has taken: they leave with the next
-    /// datagram of [`Self::poll_transmit`].
-    pub fn end_bundle(&mut self, now: Timestamp) {
-        self.assist.end_bundle(now);
-    }
-
-    /// Reports that the link refuses a datagram of this length (without its number) because of the number
-    /// that [`Self::on_send`] has returned for it. Datagrams of this length and longer have no numbers from
-    /// then on. The caller sends this one as it is.
-    pub fn on_refused(&mut self, length: usize) {
-        self.assist.on_refused(length);
+    /// Takes notice of an event. If the result asks for a packet, a caller that can do so makes its
+    /// transport send one.
+    pub fn handle(&mut self, input: Input<'_>, now: Timestamp) -> TimeoutActions {
+        match input {
+            Input::Timeout => {
+                let actions = self.assist.handle_timeout(now);
+                self.release.on_time(now);
+                self.release();
+                return actions;
+            }
+            Input::FirstFlightBegins => self.assist.expect_first_flight(now),
+            Input::FirstFlightEnds => self.assist.end_first_flight(),
+            Input::MarkChanges => self.assist.end_bundle(now),
+            Input::NumberRefused { length } => self.assist.on_refused(length),
+            Input::DatagramsDropped => self.assist.reset(now),
+            Input::Access { gateway_key, token } => {
+                self.assist.set_access(gateway_key, token, now);
+                self.release();
+            }
+            Input::NetworkChange => self.assist.on_network_change(now),
+            Input::Crowded { most: 0 } => self.release.release_all(),
+            Input::Crowded { most } => self.release.limit(most),
+            Input::Idle => {
+                self.assist.trim();
+                self.recovery.iter_mut().for_each(Recovery::trim);
+                self.release.trim();
+            }
+            Input::Close => {
+                self.assist.close(now);
+                self.release.release_all();
+            }
+        }
+        TimeoutActions::default()
     }
 
     /// Takes the observations of the last mile by earlier connections ([`crate::LossMemory::recall`]). To be
@@ -399,79 +463,16 @@ impl<M: Clone> Shim<M> {
         self.assist.experience()
     }
 
-    /// Announces the transport's first flight, of which [`Self::on_send`] receives each datagram. The first
-    /// question for a gateway follows this flight, so that the gateway can report whether it has arrived
-    /// completely. The question waits for [`Self::end_first_flight`], for 5 ms after a datagram of the
-    /// flight, or for 50 ms.
-    pub fn expect_first_flight(&mut self, now: Timestamp) {
-        self.assist.expect_first_flight(now);
-    }
-
-    /// Ends the first flight: the transport has sent all of it, and the datagrams of [`Self::poll_transmit`]
-    /// may follow.
-    pub fn end_first_flight(&mut self) {
-        self.assist.end_first_flight();
-    }
-
     /// Returns the next datagram to send to the peer's address from the transport's own socket: a control
     /// datagram, a repair, a copy, or a bundle.
     pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Vec<u8>> {
         self.assist.poll_transmit(now)
     }
 
-    /// The time at which to call [`Self::handle_timeout`].
+    /// The time of [`Input::Timeout`].
     pub fn next_timeout(&self) -> Option<Timestamp> {
         let timeouts = [self.assist.next_timeout(), self.release.next_timeout()];
         timeouts.into_iter().flatten().min()
-    }
-
-    /// Handles the timers that are due. If the result asks for a packet, a caller that can do so makes its
-    /// transport send one.
-    pub fn handle_timeout(&mut self, now: Timestamp) -> TimeoutActions {
-        let actions = self.assist.handle_timeout(now);
-        self.release.on_time(now);
-        self.release();
-        actions
-    }
-
-    /// Begins a new epoch, because the caller has dropped datagrams unseen, or will not believe
-    /// them.
-    pub fn reset(&mut self, now: Timestamp) {
-        self.assist.reset(now);
-    }
-
-    /// Sets the gateway to accept and the token for the next handshakes. A session with another gateway ends.
-    pub fn set_access(
-        &mut self,
-        gateway_key: impl Into<Option<[u8; 32]>>,
-        token: &Token,
-        now: Timestamp,
-    ) {
-        self.assist.set_access(gateway_key, token, now);
-        self.release();
-    }
-
-    /// Releases the memory for past datagrams, after a period without traffic that is longer than any repair
-    /// takes. The session stays.
-    pub fn trim(&mut self) {
-        self.assist.trim();
-        if let Some(recovery) = &mut self.recovery {
-            recovery.trim();
-        }
-        self.release.trim();
-    }
-
-    /// Reports that the application or the system changes this client's address: call this method
-    /// before any datagram leaves from the new one.
-    pub fn on_network_change(&mut self, now: Timestamp) {
-        self.assist.on_network_change(now);
-    }
-
-    /// Ends the assistance with the base connection. All waiting datagrams are released, and
-    /// [`Self::poll_transmit`] returns a last message for the gateway.
-    pub fn close(&mut self, now: Timestamp) {
-        self.assist.close(now);
-        self.release_all();
     }
 
     /// True once a session has agreed on numbers: the shim then removes them.
@@ -500,7 +501,7 @@ impl<M: Clone> Shim<M> {
     }
 
     /// Memory that grows with the traffic, in bytes: for waiting datagrams, past datagrams, and datagrams
-    /// that may be sent again. [`Self::trim`] releases all but the waiting datagrams.
+    /// that may be sent again. [`Input::Idle`] releases all but the waiting datagrams.
     pub fn memory(&self) -> usize {
         let recovery = self.recovery.as_ref().map_or(0, Recovery::memory);
         self.release.waiting_bytes() + self.assist.memory() + recovery

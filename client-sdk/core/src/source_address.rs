@@ -18,7 +18,7 @@ impl SourceAddress {
     /// The host is asked this often at most.
     pub const INTERVAL: Duration = Duration::from_millis(100);
 
-    /// Returns true if the address has changed: call [`crate::Shim::on_network_change`] before a
+    /// Returns true if the address has changed: see [`crate::Input::NetworkChange`], before a
     /// datagram is sent from the new one. `ask` is called every 100 ms at most.
     pub fn has_changed(&mut self, now: Timestamp, ask: impl FnOnce() -> Option<IpAddr>) -> bool {
         if self.asked.is_some_and(|asked| now < asked + Self::INTERVAL) {

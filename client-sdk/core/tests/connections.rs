@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use packrat_client::{AssistState, ClientConfig, IdentifierScheme, Shim, Timestamp, Verdict};
+use packrat_client::{
+    AssistState, ClientConfig, IdentifierScheme, Input, Shim, Timestamp, Verdict,
+};
 use packrat_wire::SessionId;
 use packrat_wire::bundle;
 use packrat_wire::control::Control;
@@ -204,7 +206,7 @@ fn download(handshakes: &[&[u8]]) -> World {
         // The gateway is there.
         world.say(&[*GREASE_VALUES.start()]);
         world.pass(4);
-        world.shim.handle_timeout(world.now);
+        world.shim.handle(Input::Timeout, world.now);
         world.leaving();
     }
     world.pass(20);

@@ -10,7 +10,9 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use packrat_client::{Access, AssistStats, ClientConfig, Live, Order, PacketNumber, Shim, Verdict};
+use packrat_client::{
+    Access, AssistStats, ClientConfig, Input, Live, Order, PacketNumber, Shim, Verdict,
+};
 use packrat_wire::estimate::Timestamp;
 
 use crate::credibility::{Belief, Credibility};
@@ -116,7 +118,7 @@ impl RtpAssist {
         let was_in_doubt = self.credibility.is_in_doubt();
         if self.credibility.ends_doubt(now) {
             // Packets that have passed in the doubt are in no set.
-            self.shim.reset(now);
+            self.shim.handle(Input::DatagramsDropped, now);
         }
         let Self { numbers, shim, credibility, passed } = self;
         let verdict = shim.on_ordered(datagram, (), now, |datagram| {
@@ -130,7 +132,7 @@ impl RtpAssist {
             passed.push_back(datagram.to_vec());
         }
         if self.credibility.is_in_doubt() && !was_in_doubt {
-            self.shim.release_all();
+            self.shim.handle(Input::Crowded { most: 0 }, now);
         }
         self.pass_released();
     }
@@ -157,14 +159,14 @@ impl RtpAssist {
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Timestamp) {
-        self.shim.handle_timeout(now);
+        self.shim.handle(Input::Timeout, now);
         self.pass_released();
     }
 
     /// Ends the session: [`Self::poll_transmit`] then returns a last message for the gateway, and
     /// no datagram waits any more.
     pub fn close(&mut self, now: Timestamp) {
-        self.shim.close(now);
+        self.shim.handle(Input::Close, now);
         self.pass_released();
     }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use packrat_client::{
-    ClientConfig, GuardedShim, IdentifierScheme, Released, Shim, Timestamp, Token,
+    ClientConfig, GuardedShim, IdentifierScheme, Input, Released, Shim, Timestamp, Token,
     Verdict as CoreVerdict,
 };
 
@@ -192,12 +192,12 @@ impl DatagramShim {
 
     /// Time has passed.
     pub fn handle_timeout(&self, now: u64) {
-        self.shim().handle_timeout(Timestamp::of_caller(now));
+        self.shim().handle(Input::Timeout, Timestamp::of_caller(now));
     }
 
     /// The device has another network: before anything else is sent from there.
     pub fn network_changed(&self, now: u64) {
-        self.shim().on_network_change(Timestamp::of_caller(now));
+        self.shim().handle(Input::NetworkChange, Timestamp::of_caller(now));
     }
 
     /// Sets another token, and the gateway to accept.
@@ -207,17 +207,16 @@ impl DatagramShim {
         token: Option<Vec<u8>>,
         now: u64,
     ) -> Result<(), SettingError> {
-        let key = gateway_key.as_deref().map(|key| exact("gateway key", key)).transpose()?;
-        self.shim().set_access(key, &token_of(token)?, Timestamp::of_caller(now));
+        let gateway_key = gateway_key.as_deref().map(|key| exact("gateway key", key)).transpose()?;
+        let input = Input::Access { gateway_key, token: &token_of(token)? };
+        self.shim().handle(input, Timestamp::of_caller(now));
         Ok(())
     }
 
     /// Ends the connection: `deliver` then returns all waiting datagrams, and `transmit` the
     /// message for the gateway.
     pub fn close(&self, now: u64) {
-        let mut shim = self.shim();
-        shim.close(Timestamp::of_caller(now));
-        shim.release_all();
+        self.shim().handle(Input::Close, Timestamp::of_caller(now));
     }
 
     /// A word for the state of the assistance: `assisted`, `asking`, `no_gateway`, `refused` or

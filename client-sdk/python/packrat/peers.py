@@ -180,7 +180,7 @@ class Peers:
                     self._ready.append((base, source))
             self._serve(shim, peer)
             if shim.waiting_bytes() > MOST_WAITING:
-                shim.release()
+                shim.release(now)
                 self._serve(shim, peer)
         self._hand_on()
 

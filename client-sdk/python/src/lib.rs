@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use packrat_client::{
-    ClientConfig, GuardedShim, IdentifierScheme, Shim as ClientShim, Timestamp, Token, Verdict,
+    ClientConfig, GuardedShim, IdentifierScheme, Input, Shim as ClientShim, Timestamp, Token, Verdict,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -108,29 +108,30 @@ impl Shim {
 
     /// Time has passed.
     fn on_timeout(&mut self, now: u64) {
-        self.shim.handle_timeout(Timestamp::of_caller(now));
+        self.shim.handle(Input::Timeout, Timestamp::of_caller(now));
     }
 
     /// The gateway to accept and another token.
     #[pyo3(signature = (gateway_key, token, now))]
     fn set_access(&mut self, gateway_key: Option<&[u8]>, token: &[u8], now: u64) -> PyResult<()> {
-        self.shim.set_access(key_of(gateway_key)?, &token_of(token)?, Timestamp::of_caller(now));
+        let (gateway_key, token) = (key_of(gateway_key)?, &token_of(token)?);
+        self.shim.handle(Input::Access { gateway_key, token }, Timestamp::of_caller(now));
         Ok(())
     }
 
     /// The program's address changes.
     fn network_changed(&mut self, now: u64) {
-        self.shim.on_network_change(Timestamp::of_caller(now));
+        self.shim.handle(Input::NetworkChange, Timestamp::of_caller(now));
     }
 
     /// Everything that waits is to be had from deliver.
-    fn release(&mut self) {
-        self.shim.release_all();
+    fn release(&mut self, now: u64) {
+        self.shim.handle(Input::Crowded { most: 0 }, Timestamp::of_caller(now));
     }
 
     /// The connection ends.
     fn close(&mut self, now: u64) {
-        self.shim.close(Timestamp::of_caller(now));
+        self.shim.handle(Input::Close, Timestamp::of_caller(now));
     }
 
     /// Bytes that wait for repairs now.

@@ -24,7 +24,7 @@
 mod socket;
 
 pub use packrat_socket::{
-    Access, ClientConfig, Condition, Counters, FlowFigures, IdentifierScheme, Token,
+    Access, ClientConfig, Condition, Counters, FlowFigures, IdentifierScheme, SocketError, Token,
 };
 pub use socket::Socket;
 

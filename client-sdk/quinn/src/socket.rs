@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use packrat_client::{Access, ClientConfig, Counters, NumberHeader, Timestamp, base_of};
 use packrat_socket::{
-    Batch, FlowFigures, Limits, Mark, Peers, Wire, is_too_long, source_from, with_large_buffers,
+    Batch, FlowFigures, Limits, Mark, Peers, SocketError, Wire, is_too_long, source_from,
+    with_large_buffers,
 };
 use quinn::{AsyncUdpSocket, Endpoint, EndpointConfig, TokioRuntime, UdpPoller};
 use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
@@ -136,18 +137,26 @@ impl Socket {
     /// time enabled.
     ///
     /// # Errors
-    /// When the system refuses the address or a socket option.
-    pub fn bind(local: SocketAddr, config: ClientConfig) -> io::Result<Arc<Self>> {
-        Self::new(std::net::UdpSocket::bind(local)?, config)
+    /// [`SocketError::Bind`] when the system refuses the address; as [`Self::new`].
+    pub fn bind(local: SocketAddr, config: ClientConfig) -> Result<Arc<Self>, SocketError> {
+        let socket = std::net::UdpSocket::bind(local);
+        Self::new(socket.map_err(|source| SocketError::Bind { local, source })?, config)
     }
 
     /// A socket that the application has made, such as one protected by Android's VPN service.
     ///
     /// # Errors
-    /// When the system refuses a socket option.
-    pub fn new(socket: std::net::UdpSocket, config: ClientConfig) -> io::Result<Arc<Self>> {
-        let udp = with_large_buffers(&socket)?;
-        let io = tokio::net::UdpSocket::from_std(socket)?;
+    /// [`SocketError::NoRuntime`] outside of a Tokio runtime; [`SocketError::Setup`] when the system
+    /// refuses a socket option.
+    pub fn new(
+        socket: std::net::UdpSocket,
+        config: ClientConfig,
+    ) -> Result<Arc<Self>, SocketError> {
+        // Tokio's own constructors panic.
+        tokio::runtime::Handle::try_current().map_err(|_| SocketError::NoRuntime)?;
+        let setup = |source| SocketError::Setup { source };
+        let udp = with_large_buffers(&socket).map_err(setup)?;
+        let io = tokio::net::UdpSocket::from_std(socket).map_err(setup)?;
         let state = State {
             peers: Peers::new(config.into(), Limits::default()),
             pending: Pending::default(),
@@ -164,11 +173,14 @@ impl Socket {
     /// [`Endpoint::new_with_abstract_socket`], or to [`Endpoint::rebind_abstract`].
     ///
     /// # Errors
-    /// When the system does not report the socket's address.
-    pub fn endpoint(self: &Arc<Self>) -> io::Result<Endpoint> {
+    /// [`SocketError::NoRuntime`] outside of a Tokio runtime; [`SocketError::Address`] when the
+    /// system does not report the socket's address.
+    pub fn endpoint(self: &Arc<Self>) -> Result<Endpoint, SocketError> {
+        tokio::runtime::Handle::try_current().map_err(|_| SocketError::NoRuntime)?;
         let socket = Arc::clone(self);
         let config = EndpointConfig::default();
         Endpoint::new_with_abstract_socket(config, None, socket, Arc::new(TokioRuntime))
+            .map_err(|source| SocketError::Address { source })
     }
 
     /// Sets the gateway to accept and the token of future handshakes, also for existing flows: a
@@ -274,7 +286,7 @@ impl Socket {
         // A number is for a datagram that leaves: quinn comes again.
         self.flush(pending)?;
         if let (Some(before), Some(length)) = (pending.peer, pending.refused.take()) {
-            peers.on_refused(before, length);
+            peers.on_refused(before, length, now);
         }
         (pending.peer, pending.mark, pending.source) = (Some(peer), transmit.ecn, transmit.src_ip);
         for datagram in transmit.contents.chunks(size) {

@@ -5,7 +5,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use packrat_path::{ANY_PORT, LossyPath, Quic, STEP_PATIENCE, Trials, expected, far_segment};
-use packrat_quinn::{ClientConfig, Condition, Socket};
+use packrat_quinn::{ClientConfig, Condition, Socket, SocketError};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn at_least_a_third_of_the_losses_is_hidden_from_the_server() {
@@ -32,6 +32,19 @@ async fn at_least_a_third_of_the_losses_is_hidden_from_the_server() {
             );
         }
     }
+}
+
+#[tokio::test]
+async fn an_address_in_use_and_a_missing_runtime_are_errors() {
+    let socket = Socket::bind(ANY_PORT, ClientConfig::default()).unwrap();
+    let taken = socket.endpoint().unwrap().local_addr().unwrap();
+    let error = Socket::bind(taken, ClientConfig::default()).unwrap_err();
+    assert!(matches!(error, SocketError::Bind { local, .. } if local == taken), "{error}");
+    let outside = std::thread::spawn(move || {
+        [Socket::bind(ANY_PORT, ClientConfig::default()).err(), socket.endpoint().err()]
+    });
+    let errors = outside.join().unwrap();
+    assert!(matches!(errors, [Some(SocketError::NoRuntime), Some(SocketError::NoRuntime)]));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

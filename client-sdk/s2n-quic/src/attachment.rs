@@ -8,7 +8,7 @@ use crate::host::Host;
 use crate::path::{AssistedPath, Guarded, PathShim};
 use crate::paths::Paths;
 use crate::release::ReleasingProvider;
-use packrat_client::{ClientConfig, LossMemory, Observer, Shim};
+use packrat_client::{ClientConfig, Input, LossMemory, Observer, Shim};
 use s2n_quic::client::{Builder, ClientProviders};
 use s2n_quic::provider::event::Subscriber;
 use s2n_quic::provider::io;
@@ -151,7 +151,7 @@ impl Attachment {
         let now = self.host.now();
         let mut shim = Shim::new(config, seed, now);
         shim.remember(self.memory.recall(remote.ip().to_canonical(), now));
-        shim.expect_first_flight(now);
+        shim.handle(Input::FirstFlightBegins, now);
         if let Some(observer) = &self.observer {
             shim.observe(observer.clone());
         }

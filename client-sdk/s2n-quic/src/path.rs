@@ -3,8 +3,8 @@
 use crate::host::Host;
 use crate::released::ReleasedDatagrams;
 use packrat_client::{
-    AssistStats, GuardedShim, Health, LossMemory, Shim, ShimStats, SourceAddress, Token, Verdict,
-    bears_mark,
+    AssistStats, GuardedShim, Health, Input, LossMemory, Shim, ShimStats, SourceAddress, Token,
+    Verdict, bears_mark,
 };
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::number::NumberHeader;
@@ -173,7 +173,7 @@ impl AssistedPath {
         }
         if ecn != state.ecn {
             // Waiting datagrams bear the codepoint that they were sent with.
-            state.shim.end_bundle(now);
+            state.shim.handle(Input::MarkChanges, now);
             self.transmit(state, now);
             state.ecn = ecn;
         }
@@ -202,7 +202,7 @@ impl AssistedPath {
         if state.closed {
             return;
         }
-        state.shim.end_first_flight();
+        state.shim.handle(Input::FirstFlightEnds, now);
         let State { shim, counters, ecn, .. } = state;
         shim.transmit(now, |datagram| {
             if send(&datagram) || self.send(&datagram, *ecn).is_ok() {
@@ -221,11 +221,9 @@ impl AssistedPath {
         if state.closed || state.shim.health() != Health::Active {
             return Step::Ended;
         }
-        let due = state.shim.next_timeout().is_some_and(|due| due <= now);
-        let actions =
-            due.then(|| state.shim.call("handle_timeout", |shim| shim.handle_timeout(now)));
+        let actions = state.shim.handle(Input::Timeout, now);
         self.settle(state, now);
-        if actions.flatten().is_some_and(|actions| actions.remind) {
+        if actions.remind {
             return Step::Remind;
         }
         state.armed = state.shim.next_timeout();
@@ -305,7 +303,7 @@ impl AssistedPath {
         let State { shim, source, counters, ecn, .. } = state;
         // The shim learns of another address before it sends from there.
         if source.has_changed(now, || self.host.source(self.remote)) {
-            shim.on_network_change(now);
+            shim.handle(Input::NetworkChange, now);
         }
         // The socket does not block. A datagram that finds no room is lost, as any datagram may be.
         shim.transmit(now, |control| match self.send(&control, *ecn) {
@@ -324,7 +322,7 @@ impl AssistedPath {
         let state = &mut *self.lock();
         // The host would report the same change later by itself.
         state.source.set(self.host.source(self.remote));
-        state.shim.on_network_change(now);
+        state.shim.handle(Input::NetworkChange, now);
         self.settle(state, now);
         self.wake_in_time(state);
     }
@@ -333,7 +331,7 @@ impl AssistedPath {
     pub(crate) fn set_access(&self, gateway_key: Option<[u8; 32]>, token: &Token) {
         let now = self.host.now();
         let state = &mut *self.lock();
-        state.shim.set_access(gateway_key, token, now);
+        state.shim.handle(Input::Access { gateway_key, token }, now);
         // A handshake may be due at once.
         self.settle(state, now);
         self.wake_in_time(state);
@@ -346,7 +344,7 @@ impl AssistedPath {
         let now = self.host.now();
         let state = &mut *self.lock();
         if !state.closed {
-            state.shim.close(now);
+            state.shim.handle(Input::Close, now);
             self.settle(state, now);
             state.closed = true;
             self.memory.note(self.remote.ip().to_canonical(), state.shim.experience(), now);

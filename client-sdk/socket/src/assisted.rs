@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use packrat_client::{Access, Counters};
 
 use crate::config::SocketConfig;
+use crate::error::SocketError;
 use crate::shared::{MOST_BYTES, Shared};
 use crate::table::FlowFigures;
 
@@ -47,9 +48,9 @@ impl AssistedSocket {
     /// Assists the client that owns `socket`, which is not connected, and is switched to blocking.
     ///
     /// # Errors
-    /// When the system does not let it block.
-    pub fn new(socket: UdpSocket, config: SocketConfig) -> io::Result<Self> {
-        socket.set_nonblocking(false)?;
+    /// [`SocketError::Setup`] when the system does not let it block.
+    pub fn new(socket: UdpSocket, config: SocketConfig) -> Result<Self, SocketError> {
+        socket.set_nonblocking(false).map_err(|source| SocketError::Setup { source })?;
         let buffer = Mutex::new(vec![0; MOST_BYTES]);
         Ok(Self { shared: Shared::new(socket, config), buffer })
     }
@@ -57,8 +58,8 @@ impl AssistedSocket {
     /// Sends a datagram, as [`UdpSocket::send_to`].
     ///
     /// # Errors
-    /// The system's errors.
-    pub fn send_to(&self, datagram: &[u8], peer: SocketAddr) -> io::Result<usize> {
+    /// [`SocketError::Send`]: the system's errors.
+    pub fn send_to(&self, datagram: &[u8], peer: SocketAddr) -> Result<usize, SocketError> {
         let socket = self.shared.socket();
         let number = self.shared.on_sending(peer, datagram);
         let numbered = number.is_some_and(|number| {
@@ -66,9 +67,8 @@ impl AssistedSocket {
             self.shared.has_left_numbered(&sent, peer, datagram)
         });
         // With a number it may be too long for the link.
-        let sent = if numbered { datagram.len() } else { socket.send_to(datagram, peer)? };
-        self.shared.on_sent(peer, sent);
-        Ok(sent)
+        let sent = if numbered { Ok(datagram.len()) } else { socket.send_to(datagram, peer) };
+        self.shared.on_sent(peer, sent)
     }
 
     /// Receives the next datagram, and returns its length and sender. A datagram longer than the
@@ -76,12 +76,13 @@ impl AssistedSocket {
     /// already; `None`: no limit. Systems wait for some milliseconds at least.
     ///
     /// # Errors
-    /// [`io::ErrorKind::TimedOut`] if no datagram has arrived in time; the system's errors.
+    /// [`SocketError::TimedOut`] if no datagram has arrived in time; [`SocketError::Receive`]: the
+    /// system's errors.
     pub fn receive_from(
         &self,
         buffer: &mut [u8],
         limit: Option<Duration>,
-    ) -> io::Result<(usize, SocketAddr)> {
+    ) -> Result<(usize, SocketAddr), SocketError> {
         let until = limit.and_then(|limit| Instant::now().checked_add(limit));
         let mut received = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -94,23 +95,26 @@ impl AssistedSocket {
             }
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             let wait = due.into_iter().chain(left).fold(LONGEST_WAIT, Duration::min);
-            self.shared.socket().set_read_timeout(Some(wait.max(SHORTEST_WAIT)))?;
-            match self.shared.socket().recv_from(&mut received) {
+            let socket = self.shared.socket();
+            let arrived = socket
+                .set_read_timeout(Some(wait.max(SHORTEST_WAIT)))
+                .and_then(|()| socket.recv_from(&mut received));
+            match arrived {
                 Ok((length, peer)) => {
                     self.shared.on_received(peer, received.get(..length).unwrap_or_default());
                 }
-                Err(error) => match error.kind() {
+                Err(source) => match source.kind() {
                     // The clock is checked only after the socket: datagrams that have arrived come
                     // first.
                     io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
                         if left == Some(Duration::ZERO) =>
                     {
-                        return Err(io::ErrorKind::TimedOut.into());
+                        return Err(SocketError::TimedOut { limit: limit.unwrap_or_default() });
                     }
                     io::ErrorKind::WouldBlock
                     | io::ErrorKind::TimedOut
                     | io::ErrorKind::Interrupted => {}
-                    _ => return Err(error),
+                    _ => return Err(SocketError::Receive { source }),
                 },
             }
         }
@@ -119,9 +123,9 @@ impl AssistedSocket {
     /// Returns the address that the socket is bound to.
     ///
     /// # Errors
-    /// When the system does not report the address.
-    pub fn local_address(&self) -> io::Result<SocketAddr> {
-        self.shared.socket().local_addr()
+    /// [`SocketError::Address`] when the system does not report it.
+    pub fn local_address(&self) -> Result<SocketAddr, SocketError> {
+        self.shared.local_address()
     }
 
     /// Sets the gateway to accept and the token of future handshakes, also for existing flows: a

@@ -10,6 +10,7 @@ use tokio::net::UdpSocket;
 use tokio::sync::Notify;
 
 use crate::config::SocketConfig;
+use crate::error::SocketError;
 use crate::shared::{MOST_BYTES, Raw, Shared};
 use crate::table::FlowFigures;
 
@@ -69,11 +70,11 @@ impl AsyncAssistedSocket {
     /// Sends a datagram, as [`UdpSocket::send_to`].
     ///
     /// # Errors
-    /// The system's errors.
-    pub async fn send_to(&self, datagram: &[u8], peer: SocketAddr) -> io::Result<usize> {
+    /// [`SocketError::Send`]: the system's errors.
+    pub async fn send_to(&self, datagram: &[u8], peer: SocketAddr) -> Result<usize, SocketError> {
         let socket = self.shared.socket();
         // Control datagrams leave before it, without waiting for room.
-        socket.writable().await?;
+        socket.writable().await.map_err(|source| SocketError::Send { peer, source })?;
         let number = self.shared.on_sending(peer, datagram);
         self.begun.notify_one();
         let numbered = match number {
@@ -84,21 +85,23 @@ impl AsyncAssistedSocket {
             None => false,
         };
         // With a number it may be too long for the link.
-        let sent = if numbered { datagram.len() } else { socket.send_to(datagram, peer).await? };
-        self.shared.on_sent(peer, sent);
-        Ok(sent)
+        let sent = if numbered { Ok(datagram.len()) } else { socket.send_to(datagram, peer).await };
+        self.shared.on_sent(peer, sent)
     }
 
     /// Receives the next datagram, and returns its length and sender. A datagram longer than the
     /// buffer is truncated.
     ///
     /// # Errors
-    /// The system's errors.
-    pub async fn receive_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+    /// [`SocketError::Receive`]: the system's errors.
+    pub async fn receive_from(
+        &self,
+        buffer: &mut [u8],
+    ) -> Result<(usize, SocketAddr), SocketError> {
         let socket = self.shared.socket();
         loop {
             if !self.shared.has_ready() {
-                self.take_in()?;
+                self.take_in().map_err(|source| SocketError::Receive { source })?;
             }
             let due = self.shared.handle_timeout();
             if let Some(next) = self.shared.next_delivered(buffer) {
@@ -106,7 +109,7 @@ impl AsyncAssistedSocket {
             }
             let wait = due.map_or(LONGEST_WAIT, |due| due.min(LONGEST_WAIT));
             tokio::select! {
-                ready = socket.readable() => ready?,
+                ready = socket.readable() => ready.map_err(|source| SocketError::Receive { source })?,
                 () = tokio::time::sleep(wait) => {}
                 () = self.begun.notified() => {}
             }
@@ -134,9 +137,9 @@ impl AsyncAssistedSocket {
     /// Returns the address that the socket is bound to.
     ///
     /// # Errors
-    /// When the system does not report the address.
-    pub fn local_address(&self) -> io::Result<SocketAddr> {
-        self.shared.socket().local_addr()
+    /// [`SocketError::Address`] when the system does not report it.
+    pub fn local_address(&self) -> Result<SocketAddr, SocketError> {
+        self.shared.local_address()
     }
 
     /// Sets the gateway to accept and the token of future handshakes, also for existing flows: a

@@ -1,7 +1,7 @@
 //! One flow: its address, and the shim for the datagrams that come back.
 
 use packrat_client::{
-    Condition, GuardedShim, NumberHeader, Released, Shim, Timestamp, Verdict, bears_mark,
+    Condition, GuardedShim, Input, NumberHeader, Released, Shim, Timestamp, Verdict, bears_mark,
 };
 
 use crate::batch::{Mark, capable};
@@ -74,7 +74,7 @@ impl<M: Clone> Flow<M> {
     pub(crate) fn set_mark(&mut self, mark: Mark, now: Timestamp, outlet: &mut impl Outlet<M>) {
         let mark = capable(mark, self.mark);
         if mark != self.mark {
-            self.shim.end_bundle(now);
+            self.shim.handle(Input::MarkChanges, now);
             self.drain(now, outlet);
             self.mark = mark;
         }
@@ -225,7 +225,7 @@ mod tests {
         let (mut flow, mut sent) = (Flow::new(peer, shim, now), Sent::default());
         assert_eq!(flow.on_send(b"hello", now), None);
         for _ in 0..20 {
-            flow.shim.handle_timeout(now);
+            flow.shim.handle(Input::Timeout, now);
             flow.drain(now, &mut sent);
             now = now + std::time::Duration::from_millis(1);
         }

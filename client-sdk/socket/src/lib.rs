@@ -17,6 +17,7 @@ mod assisted;
 mod asynchronous;
 mod batch;
 mod config;
+mod error;
 mod flow;
 mod peers;
 mod shared;
@@ -28,6 +29,7 @@ pub use assisted::AssistedSocket;
 pub use asynchronous::AsyncAssistedSocket;
 pub use batch::{Batch, Mark, Message, is_too_long, with_large_buffers};
 pub use config::SocketConfig;
+pub use error::SocketError;
 pub use flow::Outlet;
 pub use packrat_client::{
     Access, ClientConfig, Condition, Counters, IdentifierScheme, Timestamp, Token,

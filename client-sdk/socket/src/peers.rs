@@ -155,9 +155,9 @@ impl<M: Clone> Peers<M> {
 
     /// Called when the link refuses a datagram of this length because of its number, as
     /// [`Table::on_refused`] is.
-    pub fn on_refused(&mut self, peer: SocketAddr, length: usize) {
+    pub fn on_refused(&mut self, peer: SocketAddr, length: usize, now: Timestamp) {
         if let Some(id) = self.table.find(key(peer)) {
-            self.table.on_refused(id, length);
+            self.table.on_refused(id, length, now);
         }
     }
 

@@ -10,6 +10,7 @@ use packrat_client::{Access, Counters, NumberHeader, Timestamp};
 
 use crate::batch::is_too_long;
 use crate::config::SocketConfig;
+use crate::error::SocketError;
 use crate::peers::{Peers, Wire};
 use crate::source::source_from;
 use crate::table::{FlowFigures, Limits};
@@ -110,14 +111,24 @@ impl<S: Raw> Shared<S> {
         datagram: &[u8],
     ) -> bool {
         if sent.as_ref().is_err_and(is_too_long) {
-            self.with(|peers, _, _| peers.on_refused(peer, datagram.len()));
+            self.with(|peers, now, _| peers.on_refused(peer, datagram.len(), now));
         }
         sent.is_ok()
     }
 
-    /// Called when the datagram was sent.
-    pub(crate) fn on_sent(&self, peer: SocketAddr, bytes: usize) {
+    /// Counts the datagram if the system has taken it.
+    pub(crate) fn on_sent(
+        &self,
+        peer: SocketAddr,
+        sent: io::Result<usize>,
+    ) -> Result<usize, SocketError> {
+        let bytes = sent.map_err(|source| SocketError::Send { peer, source })?;
         self.with(|peers, now, _| peers.on_sent(peer, 1, bytes as u64, now));
+        Ok(bytes)
+    }
+
+    pub(crate) fn local_address(&self) -> Result<SocketAddr, SocketError> {
+        self.socket.local().map_err(|source| SocketError::Address { source })
     }
 
     /// A datagram has arrived.

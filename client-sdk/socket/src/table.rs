@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use packrat_client::{
-    Access, ClientConfig, Condition, Counters, LossMemory, NumberHeader, Shim, Timestamp,
+    Access, ClientConfig, Condition, Counters, Input, LossMemory, NumberHeader, Shim, Timestamp,
 };
 use quinn_udp::EcnCodepoint;
 
@@ -318,9 +318,9 @@ impl<M: Clone> Table<M> {
 
     /// Called when the link refuses a datagram of this length (without its number) because of the
     /// number of [`Self::on_send`]; the caller sends it as it is.
-    pub fn on_refused(&mut self, id: FlowId, length: usize) {
+    pub fn on_refused(&mut self, id: FlowId, length: usize, now: Timestamp) {
         if let Some(flow) = self.flows.get_mut(&id) {
-            flow.shim.on_refused(length);
+            flow.shim.handle(Input::NumberRefused { length }, now);
         }
     }
 
@@ -358,15 +358,15 @@ impl<M: Clone> Table<M> {
         flow.report();
         flow.count(&mut self.size);
         if flow.size.waiting > self.limits.flow_bytes {
-            flow.shim.limit_waiting(self.limits.flow_bytes);
+            flow.shim.handle(Input::Crowded { most: self.limits.flow_bytes }, now);
             flow.drain(now, outlet);
             flow.count(&mut self.size);
         }
         if self.size.memory > self.limits.total_bytes
-            && !self.forget_idlest()
+            && !self.forget_idlest(now)
             && let Some(flow) = self.flows.get_mut(&id)
         {
-            flow.shim.limit_waiting(0);
+            flow.shim.handle(Input::Crowded { most: 0 }, now);
             flow.drain(now, outlet);
             flow.count(&mut self.size);
         }
@@ -375,7 +375,7 @@ impl<M: Clone> Table<M> {
 
     /// Drops records of past datagrams, of the idlest flows first, until an eighth of the room is
     /// free again. Returns false if that does not suffice.
-    fn forget_idlest(&mut self) -> bool {
+    fn forget_idlest(&mut self, now: Timestamp) -> bool {
         let enough = self.limits.total_bytes / 8 * 7;
         let remembers = |flow: &Flow<M>| flow.size.memory > flow.size.waiting;
         let flows = self.flows.iter().filter(|(_, flow)| remembers(flow));
@@ -386,7 +386,7 @@ impl<M: Clone> Table<M> {
                 break;
             }
             if let Some(flow) = self.flows.get_mut(&id) {
-                flow.shim.trim();
+                flow.shim.handle(Input::Idle, now);
                 flow.count(&mut self.size);
             }
         }
@@ -436,10 +436,10 @@ impl<M: Clone> Table<M> {
             return true;
         }
         if !flow.is_trimmed && now >= flow.last_active + TRIMMED_AFTER {
-            flow.shim.trim();
+            flow.shim.handle(Input::Idle, now);
             flow.is_trimmed = true;
         }
-        flow.shim.handle_timeout(now);
+        flow.shim.handle(Input::Timeout, now);
         self.serve(id, now, outlet);
         false
     }
@@ -447,7 +447,7 @@ impl<M: Clone> Table<M> {
     /// Reports that the network has changed: call it before a datagram is sent from there.
     pub fn on_network_change(&mut self, id: FlowId, now: Timestamp, outlet: &mut impl Outlet<M>) {
         if let Some(flow) = self.flows.get_mut(&id) {
-            flow.shim.on_network_change(now);
+            flow.shim.handle(Input::NetworkChange, now);
         }
         self.serve(id, now, outlet);
     }
@@ -465,8 +465,8 @@ impl<M: Clone> Table<M> {
         if let Some(flow) = self.flows.get_mut(&id)
             && let Some(config) = self.configs.get(flow.peer.service)
         {
-            let Access { gateway_key, token, .. } = &config.access;
-            flow.shim.set_access(*gateway_key, token, now);
+            let Access { gateway_key, ref token, .. } = config.access;
+            flow.shim.handle(Input::Access { gateway_key, token }, now);
         }
         self.serve(id, now, outlet);
     }
@@ -474,7 +474,7 @@ impl<M: Clone> Table<M> {
     /// Ends a flow: notifies the gateway, and releases the waiting datagrams.
     pub fn close(&mut self, id: FlowId, now: Timestamp, outlet: &mut impl Outlet<M>) {
         let Some(mut flow) = self.flows.remove(&id) else { return };
-        flow.shim.close(now);
+        flow.shim.handle(Input::Close, now);
         flow.drain(now, outlet);
         self.memory.note(last_mile(&flow.peer), flow.shim.experience(), now);
         self.forget(id, &mut flow);

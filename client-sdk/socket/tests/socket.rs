@@ -1,13 +1,13 @@
 //! A socket that blocks, through a real gateway and over a last mile that loses datagrams.
 
 use std::collections::BTreeSet;
-use std::io::ErrorKind;
+use std::io;
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use packrat_path::{ANY_PORT, Datagrams, LossyPath, STEP_PATIENCE, Trials, datagram};
-use packrat_socket::{AssistedSocket, Condition, SocketConfig};
+use packrat_socket::{AssistedSocket, Condition, SocketConfig, SocketError};
 
 /// Time without a datagram after which no more are expected.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -43,7 +43,7 @@ fn datagrams_come_repaired_unchanged_and_in_order() {
                         newest = newest.max(number);
                     }
                 }
-                Err(error) if error.kind() == ErrorKind::TimedOut => {
+                Err(SocketError::TimedOut { .. }) => {
                     if received.contains(&true) {
                         break;
                     }
@@ -114,11 +114,21 @@ fn by_default_no_datagram_of_an_unknown_protocol_leaves_twice() {
 }
 
 #[test]
+fn an_error_names_the_peer_and_has_the_systems_kind() {
+    let peer = "[2001:db8::1]:4000".parse().unwrap();
+    let error = socket().send_to(b"over another family", peer).unwrap_err();
+    assert!(error.to_string().starts_with("cannot send a datagram to [2001:db8::1]:4000: "));
+    let SocketError::Send { source, .. } = &error else { panic!("{error:?}") };
+    assert_eq!(source.kind(), io::Error::from(error).kind());
+}
+
+#[test]
 fn silence_ends_a_wait_and_without_a_gateway_everything_passes() {
     let (server, socket) = (UdpSocket::bind(ANY_PORT).unwrap(), socket());
     let mut buffer = [0; 2048];
     let error = socket.receive_from(&mut buffer, Some(Duration::from_millis(20))).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    assert_eq!(error.to_string(), "no datagram has arrived within 20ms");
+    assert_eq!(io::Error::from(error).kind(), io::ErrorKind::TimedOut);
     socket.send_to(b"hello", server.local_addr().unwrap()).unwrap();
     // The question for a gateway goes to the server as well.
     let client = loop {
@@ -129,10 +139,8 @@ fn silence_ends_a_wait_and_without_a_gateway_everything_passes() {
     };
     // A call without a wait also returns arrived datagrams; on loopback they arrive when they are
     // sent.
-    assert_eq!(
-        socket.receive_from(&mut buffer, Some(Duration::ZERO)).unwrap_err().kind(),
-        ErrorKind::TimedOut
-    );
+    let nothing = socket.receive_from(&mut buffer, Some(Duration::ZERO));
+    assert!(matches!(nothing, Err(SocketError::TimedOut { .. })), "{nothing:?}");
     server.send_to(b"at once", client).unwrap();
     let (length, _) = socket.receive_from(&mut buffer, Some(Duration::ZERO)).unwrap();
     assert_eq!(&buffer[..length], b"at once");

@@ -3,7 +3,7 @@
 
 use client::Client;
 use gateway::{Gateway, config, payload, receive, socket};
-use packrat_client::{ClientConfig, Shim};
+use packrat_client::{ClientConfig, Input, Shim};
 use packrat_wire::control::{Control, FIRST_BYTE, PROTOCOL_VERSION};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::number;
@@ -190,7 +190,7 @@ fn a_client_is_told_how_much_of_its_first_flight_has_come() {
     // Of three datagrams two get through, and the question behind them.
     let now = Timestamp::ZERO;
     let mut shim = Shim::<()>::new(ClientConfig::default(), [7; 32], now);
-    shim.expect_first_flight(now);
+    shim.handle(Input::FirstFlightBegins, now);
     assert_eq!(shim.poll_transmit(now), None, "the flight goes first");
     for (number, arrives) in [(0, true), (1, false), (2, true)] {
         let datagram = payload(number, 1200);
@@ -200,7 +200,7 @@ fn a_client_is_told_how_much_of_its_first_flight_has_come() {
             assert!(receive(&server).0 == datagram);
         }
     }
-    shim.end_first_flight();
+    shim.handle(Input::FirstFlightEnds, now);
     client.send(&shim.poll_transmit(now).unwrap()).unwrap();
     let (answer, _) = receive(&client);
     let _ = shim.on_datagram(&answer, (), now);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use client::Socket as _;
 use gateway::{Gateway, PATIENCE, config, has, payload, receive, socket};
-use packrat_client::{ClientConfig, Shim, Verdict};
+use packrat_client::{ClientConfig, Input, Shim, Verdict};
 use packrat_dataplane::socket::{
     Destination, Ecn, Family, GsoBatch, Offload, ReceiveBatch, SendReport, Sender, WhenFull,
     listener_options,
@@ -86,7 +86,7 @@ impl Client {
     fn turn(&mut self) {
         let now = Timestamp::from_micros(self.start.elapsed().as_micros() as u64);
         if self.shim.next_timeout().is_some_and(|at| at <= now) {
-            self.shim.handle_timeout(now);
+            self.shim.handle(Input::Timeout, now);
         }
         if self.received.receive(self.socket.as_fd()).is_err() {
             std::thread::sleep(std::time::Duration::from_micros(300));
@@ -297,7 +297,7 @@ fn on_a_long_last_mile_symbols_repair_what_is_lost() {
     while shim.stats().recovered == 0 {
         let now = Timestamp::ZERO + socket.now().saturating_since(start);
         assert!(now < Timestamp::from_millis(60_000), "{:?}", shim.assistance());
-        shim.handle_timeout(now);
+        shim.handle(Input::Timeout, now);
         while let Some(said) = shim.poll_transmit(now) {
             socket.say(&said);
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use client::{Socket as _, encrypted, transfer};
 use gateway::{config, payload, receive};
 use network::{Gateway, Network, Socket};
-use packrat_client::{ClientConfig, Datagram, PacketNumber, Shim};
+use packrat_client::{ClientConfig, Datagram, Input, PacketNumber, Shim};
 use packrat_wire::control::Control;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::{MessageCounter, SessionId};
@@ -110,7 +110,7 @@ fn a_silent_client_shows_its_move_at_or_soon_after_a_datagram() {
     let turn_until = |shim: &mut Shim<()>, socket: &Socket, done: &dyn Fn(&Shim<()>) -> bool| {
         let begun = now();
         while !done(shim) {
-            shim.handle_timeout(now());
+            shim.handle(Input::Timeout, now());
             while let Some(said) = shim.poll_transmit(now()) {
                 socket.say(&said);
             }

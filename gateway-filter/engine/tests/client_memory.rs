@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ends::hear;
-use packrat_client::{AssistState, ClientConfig, Shim};
+use packrat_client::{AssistState, ClientConfig, Input, Shim};
 use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox};
 use packrat_wire::estimate::Timestamp;
 use rand_chacha::ChaCha8Rng;
@@ -91,7 +91,7 @@ impl Path {
     fn talk(&mut self) {
         let mut out = Outbox::new();
         if self.client.next_timeout().is_some_and(|at| at <= self.now) {
-            self.client.handle_timeout(self.now);
+            self.client.handle(Input::Timeout, self.now);
         }
         if self.flow.next_timeout().is_some_and(|at| at <= self.now) {
             self.flow.handle_timeout(self.now, &mut out);
@@ -129,7 +129,7 @@ fn an_idle_client_gives_its_memory_back_and_goes_on() {
     let mut path = Path::new();
     (0..DATAGRAMS).for_each(|number| path.send(number % 100 != 50));
     path.now = path.now + Duration::from_secs(10);
-    path.client.trim();
+    path.client.handle(Input::Idle, path.now);
     let before = path.client.assistance().filled_in_time;
     for number in 0..200 {
         path.send(number % 100 != 50);
@@ -138,7 +138,7 @@ fn an_idle_client_gives_its_memory_back_and_goes_on() {
     path.talk();
     let filled = path.client.assistance().filled_in_time - before;
     assert!(filled >= 1, "{filled} of two holes filled after it was idle");
-    path.client.trim();
+    path.client.handle(Input::Idle, path.now);
     let bytes = freed_with(path.client);
     println!("{bytes} bytes of a client that was busy and is idle");
     assert!(bytes <= MOST_TRIMMED, "{bytes} bytes of an idle client");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ends::hear;
-use packrat_client::{AssistState, ClientConfig, Shim};
+use packrat_client::{AssistState, ClientConfig, Input, Shim};
 use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox};
 use packrat_wire::estimate::Timestamp;
 use rand_chacha::ChaCha8Rng;
@@ -131,7 +131,7 @@ fn step(
         }
     }
     while client.poll_deliver().is_some() {}
-    client.handle_timeout(now);
+    client.handle(Input::Timeout, now);
     while let Some(message) = client.poll_transmit(now) {
         flow.control(&message, now, out);
     }

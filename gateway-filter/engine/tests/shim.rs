@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ends::{Turn, datagram, hear, next};
 use packrat_client::{
-    AssistState, ClientConfig, IdentifierScheme, Released, Shim, Timestamp, Verdict,
+    AssistState, ClientConfig, IdentifierScheme, Input, Released, Shim, Timestamp, Verdict,
 };
 use packrat_emulation::schedule::Schedule;
 use packrat_engine::{
@@ -301,7 +301,7 @@ impl World {
                 Turn::Event(Event::ToGateway(said)) => self.hear(&said),
             }
         }
-        self.shim.close(self.now);
+        self.shim.handle(Input::Close, self.now);
         self.release();
         self.outcome.kept = self.shim.stats().kept;
         self.outcome.numbered = self.shim.stats().numbered;
@@ -734,7 +734,7 @@ fn datagrams_pass_in_order_with_what_belongs_to_them() {
     {
         let Some((at, event)) = world.schedule.pop() else {
             world.now = world.shim.next_timeout().unwrap();
-            world.shim.handle_timeout(world.now);
+            world.shim.handle(Input::Timeout, world.now);
             world.release();
             continue;
         };

@@ -9,6 +9,7 @@ mod corpus;
 mod ends;
 mod false_claims;
 mod forged_datagrams;
+mod golden_sessions;
 mod marks;
 mod memory;
 mod outage;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ends::{Turn, datagram, hear, next};
 use packrat_client::{
-    AssistStats, ClientConfig, ClientEvent, Observer, Released, Shim, Timestamp, Verdict,
+    AssistStats, ClientConfig, ClientEvent, Input, Observer, Released, Shim, Timestamp, Verdict,
 };
 use packrat_emulation::schedule::Schedule;
 use packrat_engine::{Flow, FlowCounters, Gateway, GatewayConfig, Outbox};
@@ -221,7 +221,7 @@ impl World {
         }
         self.dead |= setting.dies_at == Some(number);
         if setting.moves_at == Some(number) {
-            self.shim.on_network_change(self.now);
+            self.shim.handle(Input::NetworkChange, self.now);
         }
         let mut bytes = datagram(number, setting.length);
         self.sent.insert(number, self.now);

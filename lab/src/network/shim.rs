@@ -2,7 +2,7 @@
 
 use super::oracle::{Shown, Told};
 use crate::simulation::randomness::{self, Stream};
-use packrat_client::{AssistStats, ClientConfig, Released, Shim, Verdict, bears_mark};
+use packrat_client::{AssistStats, ClientConfig, Input, Released, Shim, Verdict, bears_mark};
 use packrat_wire::estimate::Timestamp;
 use s2n_quic::provider::io::testing::network::Packet;
 use s2n_quic_core::inet::ExplicitCongestionNotification::{self, NotEct};
@@ -92,7 +92,7 @@ impl ShimNode {
     pub(crate) fn serve(&mut self, now: Timestamp, deliveries: &mut Vec<Delivery>) {
         let Some(path) = self.path else { return };
         if self.shim.next_timeout().is_some_and(|at| at <= now) {
-            self.shim.handle_timeout(now);
+            self.shim.handle(Input::Timeout, now);
             self.take_released();
         }
         deliveries.extend(self.ready.drain(..).map(Delivery::ToClient));

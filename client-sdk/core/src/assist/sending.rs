@@ -110,7 +110,7 @@ impl Assist {
         true
     }
 
-    /// See [`crate::Shim::end_bundle`].
+    /// See [`crate::Input::MarkChanges`].
     pub(crate) fn end_bundle(&mut self, now: Timestamp) {
         if let Some(bundling) = &mut self.bundling {
             bundling.hurry(now);
@@ -144,7 +144,7 @@ impl Assist {
         Some(upward.number(datagram, session.recorder.identify(datagram), now))
     }
 
-    /// See [`crate::Shim::on_refused`].
+    /// See [`crate::Input::NumberRefused`].
     pub(crate) fn on_refused(&mut self, length: usize) {
         if let Some(upward) = self.upward() {
             upward.on_refused(length);
@@ -162,14 +162,14 @@ impl Assist {
         self.thin.experience()
     }
 
-    /// See [`crate::Shim::expect_first_flight`].
+    /// See [`crate::Input::FirstFlightBegins`].
     pub(crate) fn expect_first_flight(&mut self, now: Timestamp) {
         if self.config.makes_copies() {
             self.question_from = Some(now + FLIGHT_BEGINS);
         }
     }
 
-    /// See [`crate::Shim::end_first_flight`].
+    /// See [`crate::Input::FirstFlightEnds`].
     pub(crate) fn end_first_flight(&mut self) {
         self.question_from = None;
     }

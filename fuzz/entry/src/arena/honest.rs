@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use packrat_client::{
-    Assist, AssistState, AssistStats, ClientConfig, Datagram, PacketNumber, RefusalReason, Shim,
-    Verdict,
+    Assist, AssistState, AssistStats, ClientConfig, Datagram, Input, PacketNumber, RefusalReason,
+    Shim, Verdict,
 };
 use packrat_wire::estimate::Timestamp;
 
@@ -56,7 +56,7 @@ impl Core {
         match self {
             Self::Plain => {}
             Self::Assist(assist) => drop(assist.handle_timeout(now)),
-            Self::Shim(shim) => drop(shim.handle_timeout(now)),
+            Self::Shim(shim) => drop(shim.handle(Input::Timeout, now)),
         }
     }
 

@@ -4,7 +4,7 @@
 
 use std::net::SocketAddr;
 
-use packrat_client::{Shim, Timestamp};
+use packrat_client::{Input, Shim, Timestamp};
 use packrat_emulation::schedule::Schedule;
 use packrat_engine::{Flow, Gateway, Outbox, Received};
 use rand_chacha::ChaCha8Rng;
@@ -67,7 +67,7 @@ pub(crate) fn next<M: Clone, E>(
         flow.handle_timeout(*now, &mut out);
         Some(Turn::Flow(out))
     } else if of_shim == Some(at) {
-        shim.handle_timeout(*now);
+        shim.handle(Input::Timeout, *now);
         Some(Turn::Shim)
     } else {
         schedule.pop().map(|(_, event)| Turn::Event(event))
