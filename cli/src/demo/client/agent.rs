@@ -5,8 +5,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use packrat_agent::{
-    Agent, ClientConfig, Counters, DontFragment, Handle, IdentifierScheme, Limits, Service,
-    SocksListener, Target,
+    Agent, Choosing, ClientConfig, Counters, DontFragment, Handle, IdentifierScheme, Limits,
+    Service, SocksListener, Target,
 };
 
 use super::super::error::DemoError;
@@ -31,11 +31,13 @@ impl RunningAgent {
             config.access.maximum_hold = Duration::from_millis(hold);
         }
         let (name, dont_fragment) = ("demo".to_owned(), DontFragment::default());
-        let (mut services, mut socks, mut address, mut proxy) = (Vec::new(), None, None, None);
+        let (mut services, mut choosing) = (Vec::new(), Choosing::default());
+        let (mut address, mut proxy) = (None, None);
         if options.program.client == ClientKind::CurlSocks {
             let socket = TcpListener::bind(any).map_err(DemoError::Port)?;
             proxy = Some(socket.local_addr().map_err(DemoError::Port)?);
-            socks = Some(SocksListener { name, socket, config, dont_fragment, allow: Vec::new() });
+            let allow = Vec::new();
+            choosing.socks = Some(SocksListener { name, socket, config, dont_fragment, allow });
         } else {
             let socket = UdpSocket::bind(any).map_err(DemoError::Port)?;
             address = Some(socket.local_addr().map_err(DemoError::Port)?);
@@ -43,7 +45,7 @@ impl RunningAgent {
             services.push(Service { name, socket, to, config, dont_fragment });
         }
         let (agent, handle) =
-            Agent::new(services, socks, Limits::default()).map_err(DemoError::Runtime)?;
+            Agent::new(services, choosing, Limits::default()).map_err(DemoError::Runtime)?;
         let thread = std::thread::Builder::new().name("packrat-agent".to_owned());
         let run = move || {
             if let Err(error) = agent.run() {
