@@ -1,5 +1,5 @@
-//! Clients of `packrat demo` that take longer to install than to run: a browser, and a WebRTC peer.
-//! `make test-programs` installs both.
+//! Clients of `packrat demo` that take longer to install than to run: browsers, and a WebRTC peer.
+//! `make test-programs` installs them.
 
 use std::path::Path;
 use std::process::Command;
@@ -57,6 +57,22 @@ fn a_video_by_webrtc_is_shown_frame_by_frame() {
         let in_time = number(&assistance["filled_in_time"]);
         if is_on_time {
             // The first frames may be lost with the handshake before them.
+            assert!(number(&arm["times"]["completed"]) >= 200, "{arm:#}");
+            assert!(holes > 5 && in_time * 2 >= holes, "{arm:#}");
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs a browser and Go: make test-programs"]
+fn a_page_gets_video_through_turn_repaired() {
+    let options = ["--client", "browser-webrtc", "--repeats", "300"];
+    assisted("a page's video", &options, |arm, is_on_time| {
+        let assistance = &arm["assistance"];
+        assert_eq!(number(&assistance["sessions"]), 1, "{arm:#}");
+        let holes = number(&assistance["holes"]);
+        let in_time = number(&assistance["filled_in_time"]);
+        if is_on_time {
             assert!(number(&arm["times"]["completed"]) >= 200, "{arm:#}");
             assert!(holes > 5 && in_time * 2 >= holes, "{arm:#}");
         }

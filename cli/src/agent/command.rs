@@ -47,7 +47,7 @@ pub(crate) fn run(options: AgentOptions) -> ExitCode {
 /// Forwards until a signal ends the command.
 async fn serve(options: &AgentOptions) -> Result<(), String> {
     raise_descriptor_limit();
-    let Plan { services, socks, hosts, tokens, limits, metrics } = Plan::new(options)?;
+    let Plan { services, choosing, hosts, tokens, limits, metrics } = Plan::new(options)?;
     let begun = |error: io::Error| format!("cannot start: {error}");
     // From here on signals end the command in order.
     let mut interrupt = signal(SignalKind::interrupt()).map_err(begun)?;
@@ -58,7 +58,7 @@ async fn serve(options: &AgentOptions) -> Result<(), String> {
     };
     let targets: Vec<_> = services.iter().filter_map(target).collect();
     let (agent, handle) =
-        Agent::new(services, socks, limits).map_err(|error| match error.kind() {
+        Agent::new(services, choosing, limits).map_err(|error| match error.kind() {
             io::ErrorKind::InvalidInput => error.to_string(),
             _ => begun(error),
         })?;

@@ -26,6 +26,7 @@ Examples:
         listen = \"127.0.0.1:51820\"
 
     packrat agent --socks 127.0.0.1:1080, for programs and front ends that speak SOCKS5
+    packrat agent --turn 127.0.0.1:3478 --turn-user page:SECRET, for web pages that name it in iceServers
 
 docs/CLIENTS.md has more programs, all settings of the file, and units for systemd.";
 
@@ -37,7 +38,7 @@ pub(crate) struct AgentOptions {
     #[arg(
         long,
         value_name = "HOST:PORT",
-        required_unless_present_any = ["config", "socks"],
+        required_unless_present_any = ["config", "socks", "turn"],
         conflicts_with = "config"
     )]
     pub(crate) to: Option<String>,
@@ -53,6 +54,12 @@ pub(crate) struct AgentOptions {
     /// 192.0.2.0/24:*; repeat it for more [default: all]
     #[arg(long, value_name = "HOST:PORT", requires = "socks")]
     pub(crate) socks_allow: Vec<String>,
+    /// Also serve programs that speak TURN over UDP (RFC 8656), such as a browser's pages: the
+    /// server's address
+    #[arg(long, value_name = "ADDR", conflicts_with = "config")]
+    pub(crate) turn: Option<SocketAddr>,
+    #[command(flatten)]
+    pub(crate) turn_users: TurnOptions,
     /// A TOML file with several services
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
@@ -81,6 +88,32 @@ pub(crate) struct AgentOptions {
     /// No status line; errors are shown
     #[arg(short, long)]
     pub(crate) silent: bool,
+}
+
+/// Users and destinations of the TURN server.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct TurnOptions {
+    /// Credentials of the TURN server, which other users of this machine can see here, not in a file;
+    /// repeat it for more
+    #[arg(long, value_name = "NAME:PASSWORD", requires = "turn", value_parser = turn_user)]
+    pub(crate) turn_user: Vec<(String, String)>,
+    /// A file with the secret of the TURN server's time-limited credentials: the user name is
+    /// UNIXTIME:NAME, the password its HMAC-SHA1 under the secret, in base64
+    #[arg(long, value_name = "FILE", requires = "turn", value_hint = ValueHint::FilePath)]
+    pub(crate) turn_secret_file: Option<PathBuf>,
+    /// Let programs reach only these destinations through TURN, such as 192.0.2.0/24:*; repeat it
+    /// for more [default: all but this host]
+    #[arg(long, value_name = "HOST:PORT", requires = "turn")]
+    pub(crate) turn_allow: Vec<String>,
+}
+
+fn turn_user(text: &str) -> Result<(String, String), String> {
+    match text.split_once(':') {
+        Some((name, password)) if !name.is_empty() && !password.is_empty() => {
+            Ok((name.to_owned(), password.to_owned()))
+        }
+        _ => Err("it is no NAME:PASSWORD".to_owned()),
+    }
 }
 
 /// Options of a service's assistance.

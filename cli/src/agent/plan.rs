@@ -1,5 +1,6 @@
 //! The services, of the command line or of a file, checked and resolved.
 
+use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
@@ -7,8 +8,8 @@ use std::time::Duration;
 
 use listenfd::ListenFd;
 use packrat_agent::{
-    Access, Allowed, ClientConfig, DontFragment, IdentifierScheme, Limits, Service, SocksListener,
-    Target, Token, choose,
+    Access, Allowed, Choosing, ClientConfig, DontFragment, IdentifierScheme, Limits,
+    MOST_ALLOCATIONS, Service, SocksListener, Target, Token, TurnCredentials, TurnListener, choose,
 };
 use packrat_token_client::gateway_key;
 use rustls::pki_types::CertificateDer;
@@ -39,6 +40,26 @@ struct File {
     #[serde(default)]
     service: Vec<Entry>,
     socks: Option<Socks>,
+    turn: Option<Turn>,
+}
+
+/// The TURN server of a file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Turn {
+    listen: SocketAddr,
+    #[serde(default)]
+    users: BTreeMap<String, String>,
+    secret_file: Option<PathBuf>,
+    #[serde(default)]
+    allow: Vec<String>,
+    gateway_key: Option<String>,
+    maximum_hold_ms: Option<u64>,
+    #[serde(default)]
+    uploads: bool,
+    #[serde(default)]
+    dont_fragment: DontFragment,
+    assist_token_file: Option<PathBuf>,
 }
 
 /// The listener of a file for programs that choose their destinations.
@@ -91,7 +112,7 @@ pub(super) enum Source {
 /// Everything that an agent needs.
 pub(super) struct Plan {
     pub(super) services: Vec<Service>,
-    pub(super) socks: Option<SocksListener>,
+    pub(super) choosing: Choosing,
     /// The hosts of the services, as they were given.
     pub(super) hosts: Vec<(String, u16)>,
     pub(super) tokens: Vec<Tokens>,
@@ -109,9 +130,11 @@ impl Plan {
             Some(path) => read(path)?,
             None => of_options(options)?,
         };
-        if file.service.is_empty() && file.socks.is_none() {
-            return Err("the configuration names no service; add one with [[service]], or [socks]"
-                .to_owned());
+        if file.service.is_empty() && file.socks.is_none() && file.turn.is_none() {
+            return Err(
+                "the configuration names no service; add one with [[service]], or [socks] or [turn]"
+                    .to_owned(),
+            );
         }
         let limits = limits_of(options, &file);
         let authorities = options.cacert.as_ref().or(file.cacert.as_ref());
@@ -125,7 +148,7 @@ impl Plan {
         }
         let mut plan = Self {
             services: Vec::new(),
-            socks: None,
+            choosing: Choosing::default(),
             hosts: Vec::new(),
             tokens: Vec::new(),
             limits,
@@ -140,6 +163,9 @@ impl Plan {
         }
         if let Some(socks) = file.socks {
             plan.add_socks(socks, allow_remote).map_err(|error| format!("socks: {error}"))?;
+        }
+        if let Some(turn) = file.turn {
+            plan.add_turn(turn, allow_remote).map_err(|error| format!("turn: {error}"))?;
         }
         Ok(plan)
     }
@@ -184,7 +210,17 @@ impl Plan {
             let (service, access) = (self.services.len(), socks.access()?);
             self.tokens.push(Tokens { service, source: Source::File(path), access });
         }
-        self.socks = Some(socks.open(allow_remote)?);
+        self.choosing.socks = Some(socks.open(allow_remote)?);
+        Ok(())
+    }
+
+    fn add_turn(&mut self, turn: Turn, allow_remote: bool) -> Result<(), String> {
+        if let Some(path) = turn.assist_token_file.clone() {
+            let service = self.services.len() + self.choosing.socks.iter().len();
+            let access = turn.access()?;
+            self.tokens.push(Tokens { service, source: Source::File(path), access });
+        }
+        self.choosing.turn = Some(turn.open(allow_remote)?);
         Ok(())
     }
 }
@@ -193,7 +229,10 @@ fn limits_of(options: &AgentOptions, file: &File) -> Limits {
     let defaults = limits(
         "agent",
         options.flows.or(file.flows.map(NonZeroU32::get)),
-        OTHER_DESCRIPTORS + file.service.len() as u64 + file.socks.iter().len() as u64 * OF_SOCKS,
+        OTHER_DESCRIPTORS
+            + file.service.len() as u64
+            + file.socks.iter().len() as u64 * OF_SOCKS
+            + file.turn.iter().len() as u64 * MOST_ALLOCATIONS as u64,
     );
     Limits {
         idle: options
@@ -218,31 +257,79 @@ impl Socks {
     fn open(self, allow_remote: bool) -> Result<SocksListener, String> {
         let config = ClientConfig::from(self.access()?).with_scheme(IdentifierScheme::Payload);
         let config = config.with_uploads(self.uploads);
-        let allow: Result<Vec<Allowed>, String> = self
-            .allow
-            .iter()
-            .map(|rule| rule.parse().map_err(|error| format!("allow: {error}")))
-            .collect();
-        let (listen, allow) = (self.listen, allow?);
-        if !listen.ip().to_canonical().is_loopback() {
-            if !allow_remote {
-                return Err(format!(
-                    "other machines can reach {listen}, and could send through this one; listen on 127.0.0.1, or allow it with \
-                     --allow-remote"
-                ));
-            }
-            if allow.is_empty() {
-                return Err(format!(
-                    "other machines can reach {listen}, and could send anywhere through this one; name the destinations with \
-                     --socks-allow"
-                ));
-            }
-        }
+        let (listen, allow) = (self.listen, rules(&self.allow)?);
+        check_chooser(listen, allow_remote, &allow, "--socks-allow")?;
         let socket = TcpListener::bind(listen).map_err(|error| {
             format!("cannot listen on {listen}: {error}; choose another address with --socks")
         })?;
         let name = "socks".to_owned();
         Ok(SocksListener { name, socket, config, dont_fragment: self.dont_fragment, allow })
+    }
+}
+
+impl Turn {
+    fn access(&self) -> Result<Access, String> {
+        let (key, token) = (self.gateway_key.as_deref(), self.assist_token_file.as_deref());
+        let mut access = access(key, self.maximum_hold_ms, token)?;
+        access.maximum_hold = TurnListener::maximum_hold(access.maximum_hold);
+        Ok(access)
+    }
+
+    fn open(self, allow_remote: bool) -> Result<TurnListener, String> {
+        let config = TurnListener::config(self.access()?).with_uploads(self.uploads);
+        let (listen, allow) = (self.listen, rules(&self.allow)?);
+        check_chooser(listen, allow_remote, &allow, "--turn-allow")?;
+        let secret = self.secret_file.as_deref().map(read_secret).transpose()?;
+        let credentials = TurnCredentials { users: self.users, secret };
+        if credentials.users.is_empty() && credentials.secret.is_none() {
+            return Err(
+                "every page could send through it; name users (--turn-user), or a secret (--turn-secret-file)"
+                    .to_owned(),
+            );
+        }
+        let socket = UdpSocket::bind(listen).map_err(|error| {
+            format!("cannot listen on {listen}: {error}; choose another address with --turn")
+        })?;
+        let (name, dont_fragment) = ("turn".to_owned(), self.dont_fragment);
+        Ok(TurnListener { name, socket, config, dont_fragment, credentials, allow })
+    }
+}
+
+fn rules(allow: &[String]) -> Result<Vec<Allowed>, String> {
+    allow.iter().map(|rule| rule.parse().map_err(|error| format!("allow: {error}"))).collect()
+}
+
+/// Fails if other machines could choose destinations, unless they may, and these are named.
+fn check_chooser(
+    listen: SocketAddr,
+    allow_remote: bool,
+    allow: &[Allowed],
+    option: &str,
+) -> Result<(), String> {
+    if listen.ip().to_canonical().is_loopback() {
+        return Ok(());
+    }
+    if !allow_remote {
+        return Err(format!(
+            "other machines can reach {listen}, and could send through this one; listen on 127.0.0.1, or allow it with \
+             --allow-remote"
+        ));
+    }
+    if allow.is_empty() {
+        return Err(format!(
+            "other machines can reach {listen}, and could send anywhere through this one; name the destinations with \
+             {option}"
+        ));
+    }
+    Ok(())
+}
+
+fn read_secret(path: &Path) -> Result<String, String> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| format!("cannot read the secret {}: {error}", path.display()))?;
+    match text.trim() {
+        "" => Err(format!("the secret {} is empty", path.display())),
+        secret => Ok(secret.to_owned()),
     }
 }
 
@@ -271,15 +358,26 @@ fn read(path: &Path) -> Result<File, String> {
     toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// The settings of the command line, as a file with one service and SOCKS.
+/// The settings of the command line, as a file with one service, SOCKS and TURN.
 fn of_options(options: &AgentOptions) -> Result<File, String> {
-    if options.to.is_none() && options.socks.is_none() {
-        return Err("give --to HOST:PORT, --socks ADDR or --config FILE".to_owned());
+    if options.to.is_none() && options.socks.is_none() && options.turn.is_none() {
+        return Err("give --to HOST:PORT, --socks ADDR, --turn ADDR or --config FILE".to_owned());
     }
     let key = || options.assistance.gateway_key.map(|key| packrat_wire::hexadecimal::encode(&key));
     let socks = options.socks.map(|listen| Socks {
         listen,
         allow: options.socks_allow.clone(),
+        gateway_key: key(),
+        maximum_hold_ms: options.assistance.maximum_hold,
+        uploads: options.assistance.uploads,
+        dont_fragment: options.assistance.dont_fragment,
+        assist_token_file: options.assistance.assist_token_file.clone(),
+    });
+    let turn = options.turn.map(|listen| Turn {
+        listen,
+        users: options.turn_users.turn_user.iter().cloned().collect(),
+        secret_file: options.turn_users.turn_secret_file.clone(),
+        allow: options.turn_users.turn_allow.clone(),
         gateway_key: key(),
         maximum_hold_ms: options.assistance.maximum_hold,
         uploads: options.assistance.uploads,
@@ -302,7 +400,7 @@ fn of_options(options: &AgentOptions) -> Result<File, String> {
         ),
         assist_token_file: options.assistance.assist_token_file.clone(),
     });
-    Ok(File { service: service.into_iter().collect(), socks, ..File::default() })
+    Ok(File { service: service.into_iter().collect(), socks, turn, ..File::default() })
 }
 
 /// The token in a file.
@@ -376,6 +474,7 @@ mod tests {
         for wrong in [
             "speed = 1",
             "[socks]\nallow = []",
+            "[turn]\nusers = {}",
             "[[service]]\nlisten = \"x\"",
             "[[service]]\nto = \"a:1\"\nmode = 3",
         ] {
@@ -392,6 +491,26 @@ mod tests {
         assert!(open("127.0.0.1:0", false).is_ok());
         assert!(open("0.0.0.0:0", false).unwrap_err().contains("--allow-remote"));
         assert!(open("0.0.0.0:0", true).is_ok());
+    }
+
+    #[test]
+    fn a_turn_server_needs_users_and_names_its_destinations() {
+        let open = |text: &str, allow_remote| {
+            let file: File = toml::from_str(&format!("[turn]\n{text}")).unwrap();
+            file.turn.unwrap().open(allow_remote).map(|turn| turn.config.access.maximum_hold)
+        };
+        let user = "users = { page = \"secret\" }\n";
+        let at = |listen: &str, more: &str| format!("listen = \"{listen}:0\"\n{user}{more}");
+        assert_eq!(open(&at("127.0.0.1", ""), false), Ok(Duration::from_millis(200)));
+        let short = at("127.0.0.1", "maximum_hold_ms = 50");
+        assert_eq!(open(&short, false), Ok(Duration::from_millis(50)));
+        assert!(open("listen = \"127.0.0.1:0\"", false).unwrap_err().contains("users"));
+        let missing = "listen = \"127.0.0.1:0\"\nsecret_file = \"/nowhere/at/all\"";
+        assert!(open(missing, false).unwrap_err().contains("/nowhere/at/all"));
+        assert!(open(&at("0.0.0.0", ""), false).unwrap_err().contains("--allow-remote"));
+        assert!(open(&at("0.0.0.0", ""), true).unwrap_err().contains("--turn-allow"));
+        let named = at("0.0.0.0", "allow = [\"192.0.2.0/24:*\"]");
+        assert!(open(&named, true).is_ok());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::Args;
-use packrat_agent::Agent;
+use packrat_agent::{Agent, Choosing};
 use packrat_pages::Pages;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
@@ -84,7 +84,7 @@ async fn serve(options: &RouterOptions) -> Result<(), String> {
         );
     }
     let (services, rules) = listeners(&options.redirection)?;
-    let (agent, handle) = Agent::new(services, None, limits).map_err(begun)?;
+    let (agent, handle) = Agent::new(services, Choosing::default(), limits).map_err(begun)?;
     let pages = options
         .metrics
         .map(|address| serve_pages(address, options.allow_remote_metrics, &handle))

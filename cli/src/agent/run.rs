@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{ExitCode, ExitStatus};
 
 use clap::Args;
-use packrat_agent::{Agent, Limits};
+use packrat_agent::{Agent, Choosing, Limits};
 use rustix::process::{Pid, Resource, getpgrp, getrlimit, kill_process};
 use rustix::termios::tcgetpgrp;
 use tokio::process::Command;
@@ -71,7 +71,7 @@ fn serve(options: &RunOptions) -> Result<(ExitStatus, Option<String>), String> {
         let limits = limits("run", None, OTHER_DESCRIPTORS);
         // All flows are one program's.
         let limits = Limits { source_flows: limits.flows, ..limits };
-        let (agent, handle) = Agent::new(services, None, limits).map_err(begun)?;
+        let (agent, handle) = Agent::new(services, Choosing::default(), limits).map_err(begun)?;
         let (ended, has_ended) = oneshot::channel();
         let thread = std::thread::spawn(move || drop(ended.send(agent.run())));
         // Without the agent the program's datagrams would go to no socket.

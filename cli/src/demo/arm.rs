@@ -43,6 +43,7 @@ pub(crate) async fn run(
             patience: patience(name, options),
         },
         proxy: agent.as_ref().and_then(|agent| agent.proxy),
+        turn: agent.as_ref().and_then(|agent| agent.turn),
         work: &work,
         answers: scene.server.echo(),
     };

@@ -28,6 +28,11 @@ pub(crate) fn wireguard_keys(work: &Path) -> PathBuf {
     work.join("wireguard.keys")
 }
 
+/// The file with a media server's ports, for media and for pages, in the directory of an arm.
+pub(crate) fn media_server_ports(work: &Path) -> PathBuf {
+    work.join("media-server.ports")
+}
+
 /// The files in which WebRTC's peers exchange their descriptions.
 pub(crate) struct Signalling {
     /// The sender's.

@@ -67,8 +67,8 @@ pub(crate) struct ClientOptions {
     /// they are assisted
     #[arg(long, value_enum, default_value_t = ClientKind::Packrat)]
     pub(crate) client: ClientKind,
-    /// Pages that chromium loads, datagrams that echo sends, frames that webrtc receives
-    /// [default: 10, 1800, 600]
+    /// Pages that chromium loads, datagrams that echo sends, frames that webrtc and
+    /// browser-webrtc receive [default: 10, 1800, 600]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) repeats: Option<u32>,
     /// Longest time that received data waits in the agent while the gateway repairs a loss before
@@ -173,6 +173,9 @@ pub(crate) enum ClientKind {
     Echo,
     /// A WebRTC peer (aiortc) that receives video from another one.
     Webrtc,
+    /// A page of Chromium that receives another page's video from a media server (pion), through
+    /// the agent's TURN server
+    BrowserWebrtc,
 }
 
 /// The operator's word for a server's congestion control, as in the gateway's configuration.

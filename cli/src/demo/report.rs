@@ -124,6 +124,8 @@ pub(crate) struct TimesReport {
     pub(crate) completed: u64,
     /// Wrong outcomes.
     pub(crate) wrong: u64,
+    /// Times that a video stood still, as the program counts them; `null` if it does not.
+    pub(crate) freezes: Option<u64>,
     /// Median time of the attempts that succeeded, milliseconds.
     pub(crate) median_ms: f64,
     /// The time that 90 % did not exceed.
@@ -155,6 +157,7 @@ impl TimesReport {
             answered,
             completed: times.len() as u64,
             wrong,
+            freezes: None,
             median_ms: at(0.5),
             p90_ms: at(0.9),
             p99_ms: at(0.99),

@@ -103,6 +103,7 @@ fn table(arms: &[ArmReport], upload: bool) -> String {
         row(what, &|arm| of(arm, &|times| format!("{} of {}", times.completed, times.attempted)));
         row("  of them answered by the server", &|arm| of(arm, &|times| known(times.answered)));
         row("  wrong", &|arm| of(arm, &|times| times.wrong.to_string()));
+        row("  freezes", &|arm| of(arm, &|times| known(times.freezes)));
         row("  median, ms", &|arm| of(arm, &|times| format!("{:.1}", times.median_ms)));
         row("  p90, ms", &|arm| of(arm, &|times| format!("{:.1}", times.p90_ms)));
         row("  p99, ms", &|arm| of(arm, &|times| format!("{:.1}", times.p99_ms)));

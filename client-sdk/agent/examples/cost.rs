@@ -10,7 +10,8 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use packrat_agent::{
-    Agent, ClientConfig, Condition, DontFragment, Handle, IdentifierScheme, Limits, Service, Target,
+    Agent, Choosing, ClientConfig, Condition, DontFragment, Handle, IdentifierScheme, Limits,
+    Service, Target,
 };
 use packrat_path::Gateway;
 use quinn_udp::{Transmit, UdpSocketState};
@@ -39,7 +40,8 @@ fn agent(to: SocketAddr) -> Running {
     let dont_fragment = DontFragment::default();
     let service =
         Service { name: "cost".to_owned(), socket, to: Target::Service(to), config, dont_fragment };
-    let (agent, handle) = Agent::new(vec![service], None, Limits::default()).unwrap();
+    let (agent, handle) =
+        Agent::new(vec![service], Choosing::default(), Limits::default()).unwrap();
     let thread = std::thread::Builder::new().name("measured".to_owned());
     thread.spawn(move || agent.run().unwrap()).unwrap();
     Running { address, handle }

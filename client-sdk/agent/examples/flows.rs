@@ -15,7 +15,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use packrat_agent::{
-    Agent, ClientConfig, Condition, DontFragment, IdentifierScheme, Limits, Service, Target,
+    Agent, Choosing, ClientConfig, Condition, DontFragment, IdentifierScheme, Limits, Service,
+    Target,
 };
 use packrat_emulation::path::{LinkConfig, LossModel, PathConfig, UdpPath};
 use packrat_path::{ANY_PORT, Gateway};
@@ -53,7 +54,7 @@ fn be_the_agent(to: SocketAddr) {
         config,
         dont_fragment,
     };
-    let (agent, handle) = Agent::new(vec![service], None, LIMITS).unwrap();
+    let (agent, handle) = Agent::new(vec![service], Choosing::default(), LIMITS).unwrap();
     std::thread::spawn(move || agent.run().unwrap());
     for _ in std::io::stdin().lines() {
         let status = handle.status().unwrap();

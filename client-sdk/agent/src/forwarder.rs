@@ -6,7 +6,9 @@
 //!             <---- shim of A, shim of B <----------------
 //! ```
 
+mod associations;
 mod listener;
+mod turning;
 mod upstream;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -21,13 +23,14 @@ use packrat_client::{LONGEST_BUNDLED_BYTES, SourceAddress, Timestamp};
 
 use packrat_socket::{Batch, FlowId, Limits, Mark, Message, Peer, Table, source_towards};
 
+pub use self::listener::{Choosing, Service, Target};
 use self::listener::{Entrance, Listener};
-pub use self::listener::{Service, Target};
+pub use self::turning::TurnListener;
 use self::upstream::{Upstream, Wire};
 use crate::handle::{Command, Handle};
 use crate::network::{NetworkEvents, Wakefulness, is_of_this_host};
 use crate::socket::{Run, Way};
-use crate::socks::{AssociationId, Route, Socks, SocksListener, Waiting};
+use crate::socks::AssociationId;
 use crate::statistics::{FlowStatus, ServiceStatus, Status};
 use crate::token::{MOST_LISTENERS, Ready};
 
@@ -70,17 +73,19 @@ pub struct Agent {
 
 impl Agent {
     /// Creates an agent for these services, and for programs that choose their destinations, and
-    /// the handle to it. The SOCKS listener counts as the last of the services.
+    /// the handle to it. The listeners of the latter count as the last of the services, SOCKS
+    /// before TURN.
     ///
     /// # Errors
     /// When the system refuses a resource, there are more than 65,535 services, or a service is at
     /// an address of the agent's own.
     pub fn new(
         services: Vec<Service>,
-        socks: Option<SocksListener>,
+        choosing: Choosing,
         limits: Limits,
     ) -> io::Result<(Self, Handle)> {
-        let count = services.len() + usize::from(socks.is_some());
+        let Choosing { socks, turn } = choosing;
+        let count = services.len() + socks.iter().len() + turn.iter().len();
         if !(1..=MOST_LISTENERS).contains(&count) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -91,8 +96,9 @@ impl Agent {
         let waker = Arc::new(Waker::new(poll.registry(), Ready::Waker.token()?)?);
         let (sender, commands) = channel();
         let handle = Handle { commands: sender, waker };
-        let of_socks = socks.iter().map(|socks| socks.config.clone());
-        let configs = services.iter().map(|service| service.config.clone()).chain(of_socks);
+        let of_socks = socks.iter().map(|socks| &socks.config);
+        let chosen = of_socks.chain(turn.iter().map(|turn| &turn.config));
+        let configs = services.iter().map(|service| &service.config).chain(chosen).cloned();
         // The buffers of programs' sockets are limited.
         let configs = configs.map(|config| config.with_spread_bursts(true)).collect();
         let mut listeners = Vec::with_capacity(count);
@@ -103,6 +109,10 @@ impl Agent {
         if let Some(socks) = socks {
             let token = Ready::Listener(listeners.len()).token()?;
             listeners.push(Listener::of_socks(socks, handle.clone(), token, poll.registry())?);
+        }
+        if let Some(turn) = turn {
+            let token = Ready::Listener(listeners.len()).token()?;
+            listeners.push(Listener::of_turn(turn, token, poll.registry())?);
         }
         let began = Instant::now();
         let network_events = NetworkEvents::new(poll.registry(), Ready::Network.token()?)
@@ -147,8 +157,9 @@ impl Agent {
     /// True if datagrams to `to` come back to one of the listeners.
     fn is_own(&self, to: SocketAddr) -> bool {
         let address = to.ip().to_canonical();
-        let datagrams =
-            self.listeners.iter().filter(|one| matches!(one.entrance, Entrance::Service(_)));
+        let takes_datagrams =
+            |one: &&Listener| matches!(one.entrance, Entrance::Service(_) | Entrance::Turn(_));
+        let datagrams = self.listeners.iter().filter(takes_datagrams);
         datagrams.map(|listener| listener.listen).any(|listen| {
             let own = listen.ip().to_canonical();
             let is_there = || {
@@ -223,6 +234,7 @@ impl Agent {
             Ready::Flow(flow) => self.read_upstream(flow, batch),
             Ready::Relay(association) => self.read_relay(association, batch),
             Ready::Connection(association) => self.converse(association),
+            Ready::Relayed(allocation) => self.read_relayed(allocation, batch),
             Ready::Waker | Ready::Network => false,
         }
     }
@@ -234,6 +246,7 @@ impl Agent {
             {
                 Some(Entrance::Service(socket)) => (&*socket, None),
                 Some(Entrance::Redirected(socket, port)) => (&*socket, Some(*port)),
+                Some(Entrance::Turn(_)) => return self.read_turn(batch),
                 Some(Entrance::Socks(socks)) => {
                     if !socks.accept(self.poll.registry(), now) {
                         return false;
@@ -260,93 +273,6 @@ impl Agent {
             }
         }
         true
-    }
-
-    /// The SOCKS listener, and its number: it is the last one.
-    fn socks(&mut self) -> Option<(usize, &mut Socks)> {
-        let service = self.listeners.len().checked_sub(1)?;
-        Some((service, self.listeners.last_mut()?.socks()?))
-    }
-
-    /// A program speaks on its control connection, or closes it. False: there is no more.
-    fn converse(&mut self, id: AssociationId) -> bool {
-        let has_ended = match self.listeners.last_mut().and_then(Listener::socks) {
-            Some(socks) => socks.converse(id, self.poll.registry()),
-            None => false,
-        };
-        if has_ended {
-            self.end_association(id);
-        }
-        false
-    }
-
-    /// Ends an association with its flows, and notifies the gateways.
-    fn end_association(&mut self, id: AssociationId) {
-        let now = self.now();
-        for flow in self.table.flows_through(id) {
-            self.with(flow, |table, wire| table.close(flow, now, wire));
-            self.drop_upstream(flow);
-        }
-        if let Some((_, socks)) = self.socks() {
-            socks.end(id);
-        }
-    }
-
-    /// Ends associations that were not asked for in time. Returns their listener: connections may wait
-    /// there that the system has not let it take.
-    fn end_overdue(&mut self) -> Option<Ready> {
-        let now = self.now();
-        if now < self.next_look {
-            return None;
-        }
-        self.next_look = now + LONGEST_WAIT;
-        let (service, socks) = self.socks()?;
-        socks.overdue(now).into_iter().for_each(|id| self.end_association(id));
-        Some(Ready::Listener(service))
-    }
-
-    fn read_relay(&mut self, association: AssociationId, batch: &mut Batch) -> bool {
-        for _ in 0..TURN_RECEIVES {
-            let now = self.now();
-            let Some((service, socks)) = self.socks() else { return false };
-            let Some(relay) = socks.relay(association) else { return false };
-            if relay.receive(batch).is_err() {
-                return false;
-            }
-            for message in batch.messages() {
-                for (datagram, mark) in message.datagrams() {
-                    let Some((_, socks)) = self.socks() else { return false };
-                    match socks.route(association, message.source, datagram, mark, now) {
-                        Route::To(to, payload) => {
-                            let through = Some((association, to));
-                            let peer = Peer { service, address: message.source, through };
-                            self.forward(
-                                peer,
-                                &Message::of_one(message.source, payload, mark),
-                                now,
-                            );
-                        }
-                        Route::Later => {}
-                        Route::Refused => self.table.count_refused(service, 1),
-                    }
-                }
-            }
-            if !batch.may_have_more() {
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Called when a name is resolved, or has no address.
-    fn on_resolved(&mut self, name: crate::socks::Name, to: Option<SocketAddr>, now: Timestamp) {
-        let Some((service, socks)) = self.socks() else { return };
-        let waiting = socks.on_answer(name, to, now);
-        for Waiting { association, program, payload, mark, .. } in waiting {
-            let through = to.map(|to| (association, to));
-            let peer = Peer { service, address: program, through };
-            self.forward(peer, &Message::of_one(program, &payload, mark), now);
-        }
     }
 
     /// Datagrams of a program.
@@ -395,8 +321,11 @@ impl Agent {
     ) -> Option<R> {
         let peer @ Peer { service, address: program, .. } = self.table.peer(id)?;
         let upstream = self.upstreams.get(&id)?;
-        let listener = self.listeners.get(service)?.socket(peer)?;
-        let mut wire = Wire { listener, upstream, program, run: &mut self.run, errors: 0 };
+        let entrance = self.listeners.get(service)?;
+        let (listener, framing) =
+            (entrance.socket(peer)?, entrance.framing(peer, &upstream.header));
+        let run = &mut self.run;
+        let mut wire = Wire { listener, upstream, framing, program, run, errors: 0 };
         let result = call(&mut self.table, &mut wire);
         let errors = wire.finish();
         self.count_errors(service, errors);
@@ -534,7 +463,7 @@ mod tests {
         let config = ClientConfig::default();
         let dont_fragment = DontFragment::default();
         let service = Service { name: "web".to_owned(), socket, to, config, dont_fragment };
-        Agent::new(vec![service], None, Limits::default()).unwrap()
+        Agent::new(vec![service], Choosing::default(), Limits::default()).unwrap()
     }
 
     /// A redirection unknown to the agent leads its datagrams back to it.

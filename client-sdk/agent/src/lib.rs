@@ -11,6 +11,7 @@
 //! - [`Status`]: the agent's figures, as JSON and for Prometheus
 #![forbid(unsafe_code)]
 
+mod allow;
 mod forwarder;
 mod handle;
 mod network;
@@ -18,12 +19,15 @@ mod socket;
 mod socks;
 mod statistics;
 mod token;
+mod turn;
 
-pub use forwarder::{Agent, Service, Target};
+pub use allow::Allowed;
+pub use forwarder::{Agent, Choosing, Service, Target, TurnListener};
 pub use handle::Handle;
 pub use network::choose;
 pub use packrat_client::{Access, ClientConfig, Condition, Counters, IdentifierScheme, Token};
 pub use packrat_socket::Limits;
 pub use socket::{DontFragment, transparent};
-pub use socks::{Allowed, SocksListener};
+pub use socks::SocksListener;
 pub use statistics::{FlowStatus, ServiceStatus, Status};
+pub use turn::{MOST_ALLOCATIONS, TurnCredentials};

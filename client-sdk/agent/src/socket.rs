@@ -1,9 +1,9 @@
 //! UDP sockets with batches, segmentation offload and ECN marks: quinn-udp's, for mio.
 
-use std::cell::Cell;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mio::net::UdpSocket;
 use packrat_client::base_of;
@@ -13,6 +13,8 @@ use serde::Deserialize;
 
 /// Most bytes of one send: the largest UDP payload over IPv4.
 const MOST_BYTES: usize = 65_507;
+/// Length that no datagram has.
+const NONE_REFUSED_BYTES: usize = usize::MAX;
 
 /// The treatment of datagrams that are longer than the path MTU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -106,7 +108,7 @@ pub(crate) struct Socket {
     pub(crate) socket: UdpSocket,
     state: UdpSocketState,
     /// The length of the shortest datagram that the link has refused for its number.
-    refused: Cell<Option<usize>>,
+    refused: AtomicUsize,
 }
 
 /// The receiver of datagrams, and the address that they come from.
@@ -122,7 +124,11 @@ impl Socket {
         if may_fragment {
             allow_fragments(&socket)?;
         }
-        Ok(Self { socket: UdpSocket::from_std(socket), state, refused: Cell::new(None) })
+        Ok(Self {
+            socket: UdpSocket::from_std(socket),
+            state,
+            refused: AtomicUsize::new(NONE_REFUSED_BYTES),
+        })
     }
 
     /// Receives the datagrams that have arrived.
@@ -165,14 +171,14 @@ impl Socket {
     fn send_plain(&self, way: Way, datagram: &[u8], mark: Mark, error: &io::Error) -> bool {
         let base = base_of(datagram).filter(|base| base.len() < datagram.len());
         let Some(base) = base.filter(|_| is_too_long(error)) else { return false };
-        let shortest = self.refused.get().map_or(base.len(), |known| known.min(base.len()));
-        self.refused.set(Some(shortest));
+        self.refused.fetch_min(base.len(), Ordering::Relaxed);
         self.try_send(way, base, base.len(), mark).is_ok()
     }
 
     /// The length of the shortest datagram that the link has refused for its number since the last call.
     pub(crate) fn take_refused(&self) -> Option<usize> {
-        self.refused.take()
+        let length = self.refused.swap(NONE_REFUSED_BYTES, Ordering::Relaxed);
+        (length != NONE_REFUSED_BYTES).then_some(length)
     }
 
     fn try_send(&self, way: Way, contents: &[u8], size: usize, ecn: Mark) -> io::Result<()> {

@@ -17,6 +17,8 @@ const FIRST_FLOW: usize = 1 << 16;
 const CONNECTION_BIT: usize = 1 << (usize::BITS - 2);
 /// Bit that is set in the tokens of relays.
 const RELAY_BIT: usize = 1 << (usize::BITS - 3);
+/// Bit that is set in the tokens of relayed addresses.
+const RELAYED_BIT: usize = 1 << (usize::BITS - 4);
 
 /// Listeners of one agent at most.
 pub(crate) const MOST_LISTENERS: usize = FIRST_FLOW - 1;
@@ -26,7 +28,7 @@ pub(crate) const MOST_LISTENERS: usize = FIRST_FLOW - 1;
 pub(crate) enum Ready {
     /// Another thread has a command.
     Waker,
-    /// A service's socket, or the SOCKS listener, by its index.
+    /// A service's socket, or the SOCKS or TURN listener, by its index.
     Listener(usize),
     /// A flow's upstream socket.
     Flow(FlowId),
@@ -34,6 +36,8 @@ pub(crate) enum Ready {
     Relay(AssociationId),
     /// An association's control connection.
     Connection(AssociationId),
+    /// The socket of a TURN allocation, which its peers send to.
+    Relayed(AssociationId),
     /// The host's addresses or routes have changed.
     Network,
 }
@@ -53,6 +57,7 @@ impl Ready {
                 .ok_or_else(|| io::Error::other("the numbers are used up"))?,
             Self::Relay(association) => RELAY_BIT | association,
             Self::Connection(association) => CONNECTION_BIT | association,
+            Self::Relayed(allocation) => RELAYED_BIT | allocation,
             Self::Network => NETWORK_TOKEN,
         };
         Ok(Token(number))
@@ -66,6 +71,7 @@ impl From<Token> for Ready {
             NETWORK_TOKEN => Self::Network,
             _ if number & CONNECTION_BIT != 0 => Self::Connection(number & !CONNECTION_BIT),
             _ if number & RELAY_BIT != 0 => Self::Relay(number & !RELAY_BIT),
+            _ if number & RELAYED_BIT != 0 => Self::Relayed(number & !RELAYED_BIT),
             _ => match number.checked_sub(FIRST_FLOW) {
                 Some(flow) => Self::Flow(FlowId(flow as u64)),
                 None => Self::Listener(number - 1),
@@ -90,6 +96,8 @@ mod tests {
             Ready::Relay(70_000),
             Ready::Connection(0),
             Ready::Connection(70_000),
+            Ready::Relayed(0),
+            Ready::Relayed(70_000),
             Ready::Network,
         ] {
             assert_eq!(Ready::from(ready.token().unwrap()), ready);

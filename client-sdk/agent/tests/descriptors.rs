@@ -4,7 +4,7 @@
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use packrat_agent::{Agent, ClientConfig, DontFragment, Limits, Service, Target};
+use packrat_agent::{Agent, Choosing, ClientConfig, DontFragment, Limits, Service, Target};
 
 use crate::own_process;
 
@@ -48,7 +48,8 @@ fn with_few_descriptors() {
     let address = socket.local_addr().unwrap();
     let (config, dont_fragment) = (ClientConfig::default(), DontFragment::default());
     let service = Service { name: "echo".to_owned(), socket, to, config, dont_fragment };
-    let (agent, handle) = Agent::new(vec![service], None, Limits::default()).unwrap();
+    let (agent, handle) =
+        Agent::new(vec![service], Choosing::default(), Limits::default()).unwrap();
     let thread = std::thread::spawn(move || agent.run().unwrap());
     let programs: Vec<_> = (0..PROGRAMS).map(|_| bound()).collect();
     for program in &programs {

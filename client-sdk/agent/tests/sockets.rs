@@ -14,8 +14,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use packrat_agent::{
-    Agent, ClientConfig, Condition, DontFragment, Handle, IdentifierScheme, Limits, Service,
-    Status, Target,
+    Agent, Choosing, ClientConfig, Condition, DontFragment, Handle, IdentifierScheme, Limits,
+    Service, Status, Target,
 };
 use packrat_path::{
     ANY_PORT, Datagrams, FILE_BYTES, Gateway, LossyPath, Quic, STEP_PATIENCE, Trials, datagram,
@@ -48,7 +48,7 @@ impl Running {
             config,
             dont_fragment,
         };
-        let (agent, handle) = Agent::new(vec![service], None, limits).unwrap();
+        let (agent, handle) = Agent::new(vec![service], Choosing::default(), limits).unwrap();
         let thread = std::thread::spawn(move || agent.run().unwrap());
         Self { handle, address, thread: Some(thread) }
     }
@@ -448,7 +448,7 @@ fn a_service_is_never_the_agent_itself() {
         config: ClientConfig::default(),
         dont_fragment: DontFragment::default(),
     };
-    let error = Agent::new(vec![service], None, Limits::default()).err().unwrap();
+    let error = Agent::new(vec![service], Choosing::default(), Limits::default()).err().unwrap();
     assert!(error.to_string().contains("own address"), "{error}");
 }
 

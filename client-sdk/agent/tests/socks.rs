@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use packrat_agent::{
-    Agent, ClientConfig, DontFragment, Handle, Limits, SocksListener, Status, choose,
+    Agent, Choosing, ClientConfig, DontFragment, Handle, Limits, SocksListener, Status, choose,
 };
 
 use crate::own_process;
@@ -33,7 +33,12 @@ impl Running {
             dont_fragment: DontFragment::default(),
             allow: allow.iter().map(|rule| rule.parse().unwrap()).collect(),
         };
-        let (agent, handle) = Agent::new(Vec::new(), Some(listener), Limits::default()).unwrap();
+        let (agent, handle) = Agent::new(
+            Vec::new(),
+            Choosing { socks: Some(listener), turn: None },
+            Limits::default(),
+        )
+        .unwrap();
         let thread = std::thread::spawn(move || agent.run().unwrap());
         Self { handle, address, thread: Some(thread) }
     }

@@ -5,3 +5,4 @@ mod descriptors;
 mod own_process;
 mod sockets;
 mod socks;
+mod turn;

@@ -518,9 +518,11 @@ impl<M: Clone> Table<M> {
         of_service.map(|(id, _)| *id).collect()
     }
 
-    /// The flows of an association.
-    pub fn flows_through(&self, association: usize) -> Vec<FlowId> {
-        let is_through = |peer: &Peer| peer.through.is_some_and(|(own, _)| own == association);
+    /// The flows of an association of a service.
+    pub fn flows_through(&self, service: usize, association: usize) -> Vec<FlowId> {
+        let is_through = |peer: &Peer| {
+            peer.service == service && peer.through.is_some_and(|(own, _)| own == association)
+        };
         let flows = self.flows.iter().filter(|(_, flow)| is_through(&flow.peer));
         flows.map(|(id, _)| *id).collect()
     }

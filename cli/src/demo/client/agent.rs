@@ -5,8 +5,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use packrat_agent::{
-    Agent, ClientConfig, Counters, DontFragment, Handle, IdentifierScheme, Limits, Service,
-    SocksListener, Target,
+    Agent, Choosing, ClientConfig, Counters, DontFragment, Handle, IdentifierScheme, Limits,
+    Service, SocksListener, Target, TurnCredentials, TurnListener,
 };
 
 use super::super::error::DemoError;
@@ -19,6 +19,8 @@ pub(crate) struct RunningAgent {
     pub(crate) address: Option<SocketAddr>,
     /// The address of the SOCKS listener, for a program that sends to the server by that.
     pub(crate) proxy: Option<SocketAddr>,
+    /// The address of the TURN server, for a page that reaches the server as a peer.
+    pub(crate) turn: Option<SocketAddr>,
     handle: Handle,
     thread: Option<JoinHandle<()>>,
 }
@@ -31,11 +33,23 @@ impl RunningAgent {
             config.access.maximum_hold = Duration::from_millis(hold);
         }
         let (name, dont_fragment) = ("demo".to_owned(), DontFragment::default());
-        let (mut services, mut socks, mut address, mut proxy) = (Vec::new(), None, None, None);
+        let (mut services, mut choosing) = (Vec::new(), Choosing::default());
+        let (mut address, mut proxy, mut turn) = (None, None, None);
         if options.program.client == ClientKind::CurlSocks {
             let socket = TcpListener::bind(any).map_err(DemoError::Port)?;
             proxy = Some(socket.local_addr().map_err(DemoError::Port)?);
-            socks = Some(SocksListener { name, socket, config, dont_fragment, allow: Vec::new() });
+            let allow = Vec::new();
+            choosing.socks = Some(SocksListener { name, socket, config, dont_fragment, allow });
+        } else if options.program.client == ClientKind::BrowserWebrtc {
+            let socket = UdpSocket::bind(any).map_err(DemoError::Port)?;
+            turn = Some(socket.local_addr().map_err(DemoError::Port)?);
+            let users = [("demo".to_owned(), "demo".to_owned())].into();
+            let credentials = TurnCredentials { users, secret: None };
+            // The demo's network is on this host.
+            let allow = to.to_string().parse().into_iter().collect();
+            let config = TurnListener::config(config.access);
+            let listener = TurnListener { name, socket, config, dont_fragment, credentials, allow };
+            choosing.turn = Some(listener);
         } else {
             let socket = UdpSocket::bind(any).map_err(DemoError::Port)?;
             address = Some(socket.local_addr().map_err(DemoError::Port)?);
@@ -43,7 +57,7 @@ impl RunningAgent {
             services.push(Service { name, socket, to, config, dont_fragment });
         }
         let (agent, handle) =
-            Agent::new(services, socks, Limits::default()).map_err(DemoError::Runtime)?;
+            Agent::new(services, choosing, Limits::default()).map_err(DemoError::Runtime)?;
         let thread = std::thread::Builder::new().name("packrat-agent".to_owned());
         let run = move || {
             if let Err(error) = agent.run() {
@@ -51,7 +65,7 @@ impl RunningAgent {
             }
         };
         let thread = thread.spawn(run).map_err(DemoError::Runtime)?;
-        Ok(Self { address, proxy, handle, thread: Some(thread) })
+        Ok(Self { address, proxy, turn, handle, thread: Some(thread) })
     }
 
     /// Counters of the agent.

@@ -1,26 +1,17 @@
 """Loads a page over HTTP/3 in Chromium as it is, each time with an empty cache and a new connection, and at last a file.
 
-It speaks the browser's own protocol for tools, over a pair of pipes. Each object of the page must have come over HTTP/3 and equal the one
+browser.py stands before this script. Each object of the page must have come over HTTP/3 and equal the one
 in the server's directory.
 """
 
 import hashlib
-import json
-import os
 import pathlib
-import select
-import shutil
-import subprocess
-import sys
-import tempfile
-import time
 from base64 import b64encode
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 address, file, authority, patience, repeats, files, certificate = sys.argv[1:]
-PROGRAMS = ["chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"]
 LONGEST_LOAD = 120
 LOADED = """new Promise(done => {
     const look = () => {
@@ -59,72 +50,12 @@ SUM = """(async () => {
 })()"""
 
 
-def find_program():
-    named = os.environ.get("PACKRAT_CHROMIUM")
-    for name in [named] if named else PROGRAMS:
-        if program := shutil.which(name):
-            return program
-    sys.exit("no Chromium: set PACKRAT_CHROMIUM, or install Debian's package chromium-headless-shell")
-
-
-class Browser:
-    def __init__(self, profile):
-        with open(certificate, "rb") as chain:
-            key = x509.load_pem_x509_certificate(chain.read()).public_key()
-        key = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-        key = b64encode(hashlib.sha256(key).digest()).decode()
-        theirs_in, self.output = os.pipe()
-        self.input, theirs_out = os.pipe()
-        # The browser reads from descriptor 3 and writes to descriptor 4. It ends when 3 is closed.
-        shell = ["sh", "-c", f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}', "sh", find_program(), "--headless", "--remote-debugging-pipe"]
-        options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--no-first-run",
-                   "--no-proxy-server", "--disable-dev-shm-usage", f"--user-data-dir={profile}", "--enable-quic",
-                   f"--origin-to-force-quic-on={address}", f"--ignore-certificate-errors-spki-list={key}", "about:blank"]
-        self.process = subprocess.Popen(shell + options, stdin=subprocess.DEVNULL, pass_fds=(theirs_in, theirs_out))
-        os.close(theirs_in)
-        os.close(theirs_out)
-        self.number = 0
-        self.buffered = b""
-
-    def ask(self, method, session=None, within=30, **parameters):
-        self.number += 1
-        question = {"id": self.number, "method": method, "params": parameters}
-        if session:
-            question["sessionId"] = session
-        os.write(self.output, json.dumps(question).encode() + b"\0")
-        until = time.monotonic() + within
-        while True:
-            while b"\0" not in self.buffered:
-                left = until - time.monotonic()
-                if left <= 0 or not select.select([self.input], [], [], left)[0]:
-                    sys.exit(f"Chromium has not answered {method} within {within} s")
-                more = os.read(self.input, 1 << 20)
-                if not more:
-                    sys.exit(f"Chromium has ended: status {self.process.wait()}")
-                self.buffered += more
-            message, self.buffered = self.buffered.split(b"\0", 1)
-            message = json.loads(message)
-            if message.get("id") == self.number:
-                if "error" in message:
-                    sys.exit(f"Chromium refuses {method}: {message['error']}")
-                return message["result"]
-
-    def evaluate(self, session, expression, within=30):
-        answer = self.ask("Runtime.evaluate", session, within, expression=expression, awaitPromise=True, returnByValue=True)
-        if "exceptionDetails" in answer:
-            sys.exit(f"the page's script has failed: {json.dumps(answer['exceptionDetails'])[:500]}")
-        return answer["result"].get("value")
-
-    def open_page(self):
-        """A page in a profile of its own: no cache, and no connection of another one."""
-        context = self.ask("Target.createBrowserContext")["browserContextId"]
-        target = self.ask("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
-        session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        self.ask("Page.enable", session)
-        answer = self.ask("Page.navigate", session, LONGEST_LOAD, url=f"https://{address}/page.html")
-        if answer.get("errorText"):
-            sys.exit(f"the page cannot be loaded: {answer['errorText']}")
-        return context, session
+def options():
+    with open(certificate, "rb") as chain:
+        key = x509.load_pem_x509_certificate(chain.read()).public_key()
+    key = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    key = b64encode(hashlib.sha256(key).digest()).decode()
+    return ["--enable-quic", f"--origin-to-force-quic-on={address}", f"--ignore-certificate-errors-spki-list={key}"]
 
 
 def check(browser, session, objects):
@@ -141,11 +72,11 @@ def check(browser, session, objects):
 
 
 def main(profile):
-    browser = Browser(profile)
+    browser = Browser(profile, *options())
     times = []
     try:
         for load in range(int(repeats)):
-            context, session = browser.open_page()
+            context, session = browser.open(f"https://{address}/page.html", LONGEST_LOAD)
             loaded = browser.evaluate(session, LOADED, LONGEST_LOAD)
             times.append(loaded["milliseconds"])
             check(browser, session, loaded["objects"])
@@ -169,13 +100,7 @@ def main(profile):
         report = browser.evaluate(session, SUM)
         print(json.dumps({**report, "seconds": seconds, "status": got["status"], "partial": partial, "times_ms": times}), flush=True)
     finally:
-        # It ends with its input, and so do its own processes, which still write to the profile.
-        os.close(browser.output)
-        try:
-            browser.process.wait(5)
-        except subprocess.TimeoutExpired:
-            browser.process.kill()
-            browser.process.wait()
+        browser.end()
 
 
 with tempfile.TemporaryDirectory(prefix="packrat-chromium-", ignore_cleanup_errors=True) as profile:

@@ -17,6 +17,8 @@ pub(crate) struct Job<'a> {
     pub(crate) transfer: Transfer<'a>,
     /// The SOCKS proxy through which the client reaches the server.
     pub(crate) proxy: Option<SocketAddr>,
+    /// The TURN server through which the client reaches the server.
+    pub(crate) turn: Option<SocketAddr>,
     /// The directory of the arm.
     pub(crate) work: &'a Path,
     /// Answers of the server, if it counts them.

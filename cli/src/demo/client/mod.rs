@@ -76,8 +76,10 @@ impl Job<'_> {
     fn outcome(&self, client: &Client, mut line: Line) -> Outcome {
         let times = std::mem::take(&mut line.times_ms);
         let attempted = line.attempted.unwrap_or(times.len() as u64);
-        let times = (attempted > 0)
-            .then(|| TimesReport::new(client.repeated, attempted, None, line.wrong, times));
+        let times = (attempted > 0).then(|| TimesReport {
+            freezes: line.freezes,
+            ..TimesReport::new(client.repeated, attempted, None, line.wrong, times)
+        });
         let verified = client.bears_loss.then_some(line.bytes > 0);
         Outcome { report: line.report(self.transfer.server), times, verified }
     }

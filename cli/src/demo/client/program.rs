@@ -32,6 +32,8 @@ pub(super) struct Line {
     #[serde(default)]
     pub(super) wrong: u64,
     #[serde(default)]
+    pub(super) freezes: Option<u64>,
+    #[serde(default)]
     pub(super) times_ms: Vec<f64>,
 }
 

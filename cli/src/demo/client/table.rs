@@ -4,7 +4,9 @@ use std::ffi::OsString;
 
 use tokio::process::Command;
 
-use super::super::both_ends::{Signalling, WEBRTC_SCRIPT, WIREGUARD_SCRIPT, wireguard_keys};
+use super::super::both_ends::{
+    Signalling, WEBRTC_SCRIPT, WIREGUARD_SCRIPT, media_server_ports, wireguard_keys,
+};
 use super::super::error::DemoError;
 use super::super::options::{ClientKind, DemoOptions};
 use super::super::parts::{part, python, wireguard_go};
@@ -47,9 +49,13 @@ const CLIENT: Client = Client {
     bears_loss: false,
     program: Program::Packrat,
 };
+/// A script that loads pages in a browser.
+const LOADING: &str = concat!(include_str!("browser.py"), include_str!("chromium.py"));
+/// A script of two pages in a call.
+const IN_A_CALL: &str = concat!(include_str!("browser.py"), include_str!("browser_webrtc.py"));
 const CURL: Program = Program::Script("clients", include_str!("curl.py"), download);
 
-const CLIENTS: [Client; 9] = [
+const CLIENTS: [Client; 10] = [
     CLIENT,
     Client { kind: ClientKind::Curl, program: CURL, ..CLIENT },
     Client { kind: ClientKind::CurlSocks, program: CURL, ..CLIENT },
@@ -66,7 +72,7 @@ const CLIENTS: [Client; 9] = [
     Client {
         kind: ClientKind::Chromium,
         repeats: 10,
-        program: Program::Script("venv", include_str!("chromium.py"), pages),
+        program: Program::Script("venv", LOADING, pages),
         ..CLIENT
     },
     Client {
@@ -89,6 +95,14 @@ const CLIENTS: [Client; 9] = [
         repeated: "frames shown",
         bears_loss: true,
         program: Program::Script("webrtc", WEBRTC_SCRIPT, video),
+    },
+    Client {
+        kind: ClientKind::BrowserWebrtc,
+        own_server: Some("pion"),
+        repeats: 600,
+        repeated: "frames shown",
+        bears_loss: true,
+        program: Program::Script("venv", IN_A_CALL, call),
     },
 ];
 
@@ -169,6 +183,15 @@ fn video(job: &Job<'_>) -> Result<Vec<OsString>, DemoError> {
         signalling.offer.into(),
         signalling.answer.into(),
         job.transfer.server.to_string().into(),
+        repeats(job),
+    ])
+}
+
+fn call(job: &Job<'_>) -> Result<Vec<OsString>, DemoError> {
+    Ok(vec![
+        media_server_ports(job.work).into(),
+        job.transfer.server.to_string().into(),
+        job.turn.map_or_else(|| "-".to_owned(), |turn| turn.to_string()).into(),
         repeats(job),
     ])
 }

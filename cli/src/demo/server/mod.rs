@@ -57,6 +57,7 @@ impl Server {
                 return Ok(Self { running: Running::Echo(echo), sink, address, qlogs });
             }
             (ClientKind::Webrtc, _) => webrtc::start(setup).await?,
+            (ClientKind::BrowserWebrtc, _) => webrtc::forward(setup).await?,
             (ClientKind::Wireguard, _) => (wireguard::start(setup, address).await?, address),
             (_, ServerKind::Caddy) => {
                 let mut behind = None;

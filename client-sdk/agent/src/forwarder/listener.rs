@@ -7,9 +7,11 @@ use mio::{Interest, Registry, Token};
 use packrat_client::ClientConfig;
 use packrat_socket::Peer;
 
+use super::turning::{TurnListener, Turning};
+use super::upstream::Framing;
 use crate::handle::{Command, Handle};
 use crate::socket::{DontFragment, Socket};
-use crate::socks::{Socks, SocksListener};
+use crate::socks::{AssociationId, Socks, SocksListener};
 
 /// A service that programs reach through the agent.
 #[derive(Debug)]
@@ -41,6 +43,15 @@ pub enum Target {
     },
 }
 
+/// The listeners for programs that choose their destinations themselves.
+#[derive(Debug, Default)]
+pub struct Choosing {
+    /// SOCKS version 5, UDP ASSOCIATE (RFC 1928).
+    pub socks: Option<SocksListener>,
+    /// TURN over UDP (RFC 8656).
+    pub turn: Option<TurnListener>,
+}
+
 /// A service as the agent has it.
 pub(super) struct Listener {
     pub(super) name: String,
@@ -58,6 +69,7 @@ pub(super) enum Entrance {
     Service(Socket),
     Socks(Box<Socks>),
     Redirected(Socket, u16),
+    Turn(Box<Turning>),
 }
 
 impl Listener {
@@ -95,20 +107,67 @@ impl Listener {
         Ok(Self { name, entrance, listen, to: None, dont_fragment, send_errors: 0, foreign: 0 })
     }
 
+    /// Listens to programs that speak TURN.
+    pub(super) fn of_turn(
+        turn: TurnListener,
+        token: Token,
+        registry: &Registry,
+    ) -> io::Result<Self> {
+        let (name, listen) = (turn.name.clone(), turn.socket.local_addr()?);
+        let dont_fragment = turn.dont_fragment;
+        let mut turning = Box::new(Turning::new(turn)?);
+        registry.register(&mut turning.socket.socket, token, Interest::READABLE)?;
+        let entrance = Entrance::Turn(turning);
+        Ok(Self { name, entrance, listen, to: None, dont_fragment, send_errors: 0, foreign: 0 })
+    }
+
     /// The socket that a program's datagrams come from and go to.
     pub(super) fn socket(&self, peer: Peer) -> Option<&Socket> {
         match (&self.entrance, peer.through) {
             (Entrance::Service(socket), None) => Some(socket),
             (Entrance::Redirected(socket, _), _) => Some(socket),
             (Entrance::Socks(socks), Some((association, _))) => socks.relay(association),
+            (Entrance::Turn(turning), _) => Some(&turning.socket),
             _ => None,
+        }
+    }
+
+    /// True if programs reach it at several addresses.
+    pub(super) fn has_several(&self) -> bool {
+        self.listen.ip().is_unspecified()
+    }
+
+    /// The form of a flow's datagrams for the program. `header`: the bytes in front of each.
+    pub(super) fn framing<'a>(&self, peer: Peer, header: &'a [u8]) -> Framing<'a> {
+        match (&self.entrance, peer.through) {
+            (Entrance::Turn(turning), Some((allocation, to))) => turning.framing(allocation, to),
+            _ => Framing::Header(header),
+        }
+    }
+
+    /// Ends an association or allocation: the address that its own socket was bound to.
+    pub(super) fn end(&mut self, id: AssociationId) -> Option<SocketAddr> {
+        match &mut self.entrance {
+            Entrance::Socks(socks) => {
+                socks.end(id);
+                None
+            }
+            Entrance::Turn(turning) => turning.end(id),
+            Entrance::Service(_) | Entrance::Redirected(..) => None,
         }
     }
 
     pub(super) fn socks(&mut self) -> Option<&mut Socks> {
         match &mut self.entrance {
-            Entrance::Service(_) | Entrance::Redirected(..) => None,
             Entrance::Socks(socks) => Some(socks),
+            Entrance::Service(_) | Entrance::Redirected(..) | Entrance::Turn(_) => None,
+        }
+    }
+
+    pub(super) fn turn(&mut self) -> Option<&mut Turning> {
+        match &mut self.entrance {
+            Entrance::Turn(turning) => Some(turning),
+            Entrance::Service(_) | Entrance::Redirected(..) | Entrance::Socks(_) => None,
         }
     }
 }

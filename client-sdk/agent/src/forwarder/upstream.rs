@@ -2,23 +2,25 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
 
 use mio::Interest;
 use packrat_client::{SourceAddress, Timestamp};
 use packrat_socket::{Batch, FlowId, Mark, Message, Outlet, Peer, same_peer, source_towards};
 
-use super::listener::Entrance;
+use super::listener::{Entrance, Listener};
 use super::{Agent, TURN_RECEIVES};
 use crate::network::is_of_this_host;
 use crate::socket::{DontFragment, Run, Socket, Way, is_quic_initial};
 use crate::socks::header;
 use crate::token::Ready;
+use crate::turn::{channel_header, indication};
 
 /// The socket of a flow towards its service.
 pub(super) struct Upstream {
-    pub(super) socket: Socket,
-    /// Address that the listener is bound to.
-    pub(super) bound: SocketAddr,
+    pub(super) socket: Arc<Socket>,
+    /// Address that the socket is bound to, unless other flows share it.
+    pub(super) bound: Option<SocketAddr>,
     pub(super) to: SocketAddr,
     /// Source address of the flow's datagrams.
     pub(super) source: SourceAddress,
@@ -28,10 +30,48 @@ pub(super) struct Upstream {
     pub(super) header: Vec<u8>,
 }
 
+/// The form of a flow's datagrams for the program.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Framing<'a> {
+    /// Bytes in front of each.
+    Header(&'a [u8]),
+    /// A channel of TURN.
+    Channel(u16),
+    /// TURN's indications, which name the peer.
+    Indication(SocketAddr),
+}
+
+impl Framing<'_> {
+    /// Sends a datagram to a program, perhaps together with the next. Returns the datagrams that
+    /// the system refused.
+    pub(super) fn send(
+        self,
+        run: &mut Run,
+        socket: &Socket,
+        way: Way,
+        datagram: &[u8],
+        mark: Mark,
+    ) -> u64 {
+        match self {
+            Self::Header(header) => run.add(socket, way, header, datagram, mark),
+            Self::Channel(channel) => match channel_header(channel, datagram) {
+                Some(header) => run.add(socket, way, &header, datagram, mark),
+                None => 1,
+            },
+            Self::Indication(peer) => {
+                let number = getrandom::u64().unwrap_or_default();
+                indication(peer, datagram, number)
+                    .map_or(1, |indication| run.add(socket, way, &indication, &[], mark))
+            }
+        }
+    }
+}
+
 /// Sends the datagrams that leave a flow.
 pub(super) struct Wire<'a> {
     pub(super) listener: &'a Socket,
     pub(super) upstream: &'a Upstream,
+    pub(super) framing: Framing<'a>,
     pub(super) program: SocketAddr,
     pub(super) run: &'a mut Run,
     pub(super) errors: u64,
@@ -50,8 +90,8 @@ impl Wire<'_> {
 
 impl Outlet<Mark> for Wire<'_> {
     fn deliver(&mut self, datagram: &[u8], mark: Mark) {
-        let header = &self.upstream.header;
-        self.errors += self.run.add(self.listener, self.to_program(), header, datagram, mark);
+        let way = self.to_program();
+        self.errors += self.framing.send(self.run, self.listener, way, datagram, mark);
     }
 
     fn transmit(&mut self, control: &[u8]) {
@@ -105,48 +145,42 @@ impl Agent {
         self.drop_upstream(id);
     }
 
-    /// Opens the upstream socket of a new flow.
+    /// Opens the upstream of a new flow.
     fn open(&mut self, peer: Peer, id: FlowId, first: &Message<'_>) -> io::Result<()> {
         let Some(listener) = self.listeners.get(peer.service) else { return Ok(()) };
         let chosen = peer.through.map(|(_, to)| to);
         let to =
             chosen.or(listener.to).ok_or_else(|| io::Error::other("there is no destination"))?;
-        let any: IpAddr = match to {
-            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        let header = match (&listener.entrance, chosen) {
+            (Entrance::Socks(_), Some(to)) => header(to),
+            _ => Vec::new(),
         };
-        let may_fragment = match listener.dont_fragment {
-            DontFragment::Always => false,
-            DontFragment::Never => true,
-            DontFragment::Auto => {
-                let datagram = first.datagrams().next();
-                !datagram.is_some_and(|(datagram, _)| is_quic_initial(datagram))
+        let (socket, bound, local) = match &listener.entrance {
+            Entrance::Turn(turning) => {
+                let (socket, local) = turning.shared(peer)?;
+                (socket, None, local)
+            }
+            entrance => {
+                let is_redirected = matches!(entrance, Entrance::Redirected(..));
+                let mut socket = own_socket(listener, peer, first, to, is_redirected)?;
+                let bound = socket.socket.local_addr()?;
+                let token = Ready::Flow(id).token()?;
+                self.poll.registry().register(&mut socket.socket, token, Interest::READABLE)?;
+                // Answers come from the address that the program has sent to.
+                let local = first.local.filter(|_| is_redirected || listener.has_several());
+                (Arc::new(socket), Some(bound), local)
             }
         };
-        let is_redirected = matches!(listener.entrance, Entrance::Redirected(..));
-        let usual = source_towards(to);
-        // A program of this host may have chosen the address that it sends from.
-        let is_chosen = |ip: &IpAddr| is_redirected && usual != Some(*ip) && is_of_this_host(*ip);
-        let from = Some(peer.address.ip()).filter(is_chosen).unwrap_or(any);
-        // Not connected: after a change of network it sends from the new address.
-        let mut socket = Socket::new(UdpSocket::bind((from, 0))?, may_fragment)?;
-        let bound = socket.socket.local_addr()?;
-        let token = Ready::Flow(id).token()?;
-        self.poll.registry().register(&mut socket.socket, token, Interest::READABLE)?;
-        // Answers come from the address that the program has sent to.
-        let local = first.local.filter(|_| is_redirected || listener.listen.ip().is_unspecified());
-        let header =
-            peer.through.filter(|_| !is_redirected).map_or_else(Vec::new, |(_, to)| header(to));
         let mut source = SourceAddress::default();
-        source.set(usual);
+        source.set(source_towards(to));
         self.upstreams.insert(id, Upstream { socket, bound, to, source, local, header });
-        self.bound.insert(bound);
+        self.bound.extend(bound);
         Ok(())
     }
 
     pub(super) fn drop_upstream(&mut self, id: FlowId) {
-        if let Some(upstream) = self.upstreams.remove(&id) {
-            self.bound.remove(&upstream.bound);
+        if let Some(bound) = self.upstreams.remove(&id).and_then(|upstream| upstream.bound) {
+            self.bound.remove(&bound);
         }
     }
 
@@ -181,6 +215,34 @@ impl Agent {
     }
 }
 
+/// The socket of a flow that shares none.
+fn own_socket(
+    listener: &Listener,
+    peer: Peer,
+    first: &Message<'_>,
+    to: SocketAddr,
+    is_redirected: bool,
+) -> io::Result<Socket> {
+    let any: IpAddr = match to {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let may_fragment = match listener.dont_fragment {
+        DontFragment::Always => false,
+        DontFragment::Never => true,
+        DontFragment::Auto => {
+            let datagram = first.datagrams().next();
+            !datagram.is_some_and(|(datagram, _)| is_quic_initial(datagram))
+        }
+    };
+    // A program of this host may have chosen the address that it sends from.
+    let is_chosen =
+        |ip: &IpAddr| is_redirected && source_towards(to) != Some(*ip) && is_of_this_host(*ip);
+    let from = Some(peer.address.ip()).filter(is_chosen).unwrap_or(any);
+    // Not connected: after a change of network it sends from the new address.
+    Socket::new(UdpSocket::bind((from, 0))?, may_fragment)
+}
+
 /// True if the process, or the system, has as many descriptors as it may have.
 fn is_out_of_descriptors(error: &io::Error) -> bool {
     // ENFILE, EMFILE and WSAEMFILE.
@@ -205,8 +267,8 @@ mod tests {
         let to = server.local_addr().unwrap();
         let server = Socket::new(server, true).unwrap();
         let upstream = Upstream {
-            socket: Socket::new(bound(), true).unwrap(),
-            bound: to,
+            socket: Arc::new(Socket::new(bound(), true).unwrap()),
+            bound: None,
             to,
             source: SourceAddress::default(),
             local: None,
@@ -218,6 +280,7 @@ mod tests {
             let mut wire = Wire {
                 listener: &listener,
                 upstream: &upstream,
+                framing: Framing::Header(&[]),
                 program,
                 run: &mut run,
                 errors: 0,

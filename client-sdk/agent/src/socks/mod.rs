@@ -6,7 +6,6 @@
 //!                                +--> upstream socket of another one
 //! ```
 
-mod allow;
 mod message;
 mod names;
 
@@ -22,10 +21,9 @@ use packrat_client::{ClientConfig, Timestamp};
 use packrat_socket::{Mark, source_of};
 use socket2::{SockRef, TcpKeepalive};
 
+use crate::allow::{Allowed, Destinations};
 use crate::socket::{DontFragment, Socket};
 use crate::token::Ready;
-pub use allow::Allowed;
-use allow::is_local;
 pub(crate) use message::header;
 use message::{Destination, Negotiation, Reply, Step, reply, split};
 pub(crate) use names::Name;
@@ -98,7 +96,7 @@ struct Association {
 /// The SOCKS listener of an agent.
 pub(crate) struct Socks {
     listener: TcpListener,
-    allow: Vec<Allowed>,
+    allow: Destinations,
     associations: HashMap<AssociationId, Association>,
     next: AssociationId,
     names: Names<Waiting>,
@@ -115,7 +113,7 @@ impl Socks {
         listener.set_nonblocking(true)?;
         Ok(Self {
             listener: TcpListener::from_std(listener),
-            allow,
+            allow: Destinations(allow),
             associations: HashMap::new(),
             next: 0,
             names: Names::new(answer),
@@ -237,9 +235,7 @@ impl Socks {
             Destination::Address(_) => return Route::Refused,
             Destination::Name(name, port) => (name, port),
         };
-        let may_be_allowed =
-            self.allow.is_empty() || self.allow.iter().any(|rule| rule.may_cover(&name, port));
-        if !may_be_allowed || port == 0 {
+        if !self.allow.may_allow(&name, port) {
             return Route::Refused;
         }
         let waits = || Waiting {
@@ -275,19 +271,7 @@ impl Socks {
 
     /// True if a program at the address `from` may send there.
     fn allows(&self, name: Option<&str>, to: SocketAddr, from: IpAddr) -> bool {
-        let ip = to.ip().to_canonical();
-        // Another machine would reach services that this one offers only to itself.
-        if is_local(ip)
-            && !from.to_canonical().is_loopback()
-            && !self.allow.iter().any(|rule| rule.names(ip, to.port()))
-        {
-            return false;
-        }
-        let is_one_host = !ip.is_unspecified()
-            && !ip.is_multicast()
-            && !matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
-        let is_allowed = || self.allow.iter().any(|rule| rule.covers(name, Some(ip), to.port()));
-        to.port() != 0 && is_one_host && (self.allow.is_empty() || is_allowed())
+        self.allow.allows(name, to, !from.to_canonical().is_loopback())
     }
 }
 
@@ -348,34 +332,6 @@ impl Association {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Another machine reaches services on this machine's own addresses only if an allowed network
-    /// includes them.
-    #[test]
-    fn other_machines_reach_local_services_only_by_an_explicit_rule() {
-        let allows = |rules: &[&str], from: &str, name: Option<&str>, to: &str| {
-            let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-            let rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();
-            let socks = Socks::new(listener, rules, |_, _| {}).unwrap();
-            socks.allows(name, to.parse().unwrap(), from.parse().unwrap())
-        };
-        let all = ["*:443", "edge.example:443", "0.0.0.0/0:443", "[::]/0:443"];
-        let near = ["127.0.0.1:443", "[::1]:443", "169.254.169.254:443", "[fe80::1]:443"];
-        for to in near.into_iter().chain(["[::ffff:127.0.0.1]:443"]) {
-            assert!(!allows(&all, "192.0.2.7", Some("edge.example"), to), "{to}");
-            assert!(!allows(&all, "2001:db8::7", None, to), "{to}");
-            assert!(allows(&all, "127.0.0.1", Some("edge.example"), to), "{to}");
-            assert!(allows(&[], "::1", None, to), "{to}");
-        }
-        for (rule, to) in ["127.0.0.0/8:443", "[::1]:*", "169.254.169.254:443", "[fe80::]/10:443"]
-            .iter()
-            .zip(near)
-        {
-            assert!(allows(&["*:443", rule], "192.0.2.7", None, to), "{rule}");
-            assert!(!allows(&["*:443", "127.0.0.2:443"], "192.0.2.7", None, to), "{to}");
-        }
-        assert!(allows(&all, "192.0.2.7", None, "198.51.100.1:443"));
-    }
 
     /// A listener with one association of a program on this host, and the program's connection.
     fn with_one() -> (Socks, std::net::TcpStream) {

@@ -1,6 +1,6 @@
-//! The destinations that programs may reach through SOCKS.
+//! The destinations that programs may choose.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
 /// A rule: a host, or several, and a port, or all of them.
@@ -69,20 +69,25 @@ impl FromStr for Allowed {
 
 impl Allowed {
     /// True if a host of this name may be covered, once its address is known.
-    pub(crate) fn may_cover(&self, name: &str, port: u16) -> bool {
+    fn may_cover(&self, name: &str, port: u16) -> bool {
         self.covers(Some(name), None, port)
             || matches!(self.hosts, Hosts::Network(..)) && self.port.is_none_or(|own| own == port)
     }
 
     /// True if the rule names a network of this host, or of its link, with this address: a rule for
     /// all addresses excludes these networks.
-    pub(super) fn names(&self, address: IpAddr, port: u16) -> bool {
+    fn names(&self, address: IpAddr, port: u16) -> bool {
         matches!(self.hosts, Hosts::Network(network, _) if is_local(network))
             && self.covers(None, Some(address), port)
     }
 
+    /// The same rule for all ports.
+    fn at_any_port(&self) -> Self {
+        Self { hosts: self.hosts.clone(), port: None }
+    }
+
     /// True for a host of this name, or this address, at a port.
-    pub(crate) fn covers(&self, name: Option<&str>, address: Option<IpAddr>, port: u16) -> bool {
+    fn covers(&self, name: Option<&str>, address: Option<IpAddr>, port: u16) -> bool {
         self.port.is_none_or(|own| own == port)
             && match &self.hosts {
                 Hosts::All => true,
@@ -95,8 +100,44 @@ impl Allowed {
     }
 }
 
+/// All rules of a listener; without one, every destination is allowed.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Destinations(pub(crate) Vec<Allowed>);
+
+impl Destinations {
+    /// True if a host of this name may be allowed, once its address is known.
+    pub(crate) fn may_allow(&self, name: &str, port: u16) -> bool {
+        port != 0 && (self.0.is_empty() || self.0.iter().any(|rule| rule.may_cover(name, port)))
+    }
+
+    /// True if a program may send there. `is_foreign`: it is another machine's, or a web page's.
+    pub(crate) fn allows(&self, name: Option<&str>, to: SocketAddr, is_foreign: bool) -> bool {
+        let ip = to.ip().to_canonical();
+        // A foreign program would reach services that this machine offers only to itself.
+        if is_local(ip) && is_foreign && !self.0.iter().any(|rule| rule.names(ip, to.port())) {
+            return false;
+        }
+        let is_one_host = !ip.is_unspecified()
+            && !ip.is_multicast()
+            && !matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
+        let is_allowed = || self.0.iter().any(|rule| rule.covers(name, Some(ip), to.port()));
+        to.port() != 0 && is_one_host && (self.0.is_empty() || is_allowed())
+    }
+
+    /// True if a foreign program may send there.
+    pub(crate) fn allows_foreign(&self, to: SocketAddr) -> bool {
+        self.allows(None, to, true)
+    }
+
+    /// True if a foreign program may send to some port there.
+    pub(crate) fn may_allow_foreign(&self, address: IpAddr) -> bool {
+        let at_any_port = Self(self.0.iter().map(Allowed::at_any_port).collect());
+        at_any_port.allows_foreign(SocketAddr::new(address, 1))
+    }
+}
+
 /// True for an address that leads to this host itself, or to its link.
-pub(super) fn is_local(address: IpAddr) -> bool {
+fn is_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_loopback() || address.is_link_local(),
         IpAddr::V6(address) => address.is_loopback() || address.is_unicast_link_local(),
@@ -159,5 +200,32 @@ mod tests {
             let error = wrong.parse::<Allowed>().err().unwrap();
             assert!(error.contains(why), "{wrong}: {error}");
         }
+    }
+
+    /// Another machine reaches services on this machine's own addresses only if an allowed network
+    /// includes them.
+    #[test]
+    fn other_machines_reach_local_services_only_by_an_explicit_rule() {
+        let allows = |rules: &[&str], from: &str, name: Option<&str>, to: &str| {
+            let rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();
+            let is_foreign = !from.parse::<IpAddr>().unwrap().is_loopback();
+            Destinations(rules).allows(name, to.parse().unwrap(), is_foreign)
+        };
+        let all = ["*:443", "edge.example:443", "0.0.0.0/0:443", "[::]/0:443"];
+        let near = ["127.0.0.1:443", "[::1]:443", "169.254.169.254:443", "[fe80::1]:443"];
+        for to in near.into_iter().chain(["[::ffff:127.0.0.1]:443"]) {
+            assert!(!allows(&all, "192.0.2.7", Some("edge.example"), to), "{to}");
+            assert!(!allows(&all, "2001:db8::7", None, to), "{to}");
+            assert!(allows(&all, "127.0.0.1", Some("edge.example"), to), "{to}");
+            assert!(allows(&[], "::1", None, to), "{to}");
+        }
+        for (rule, to) in ["127.0.0.0/8:443", "[::1]:*", "169.254.169.254:443", "[fe80::]/10:443"]
+            .iter()
+            .zip(near)
+        {
+            assert!(allows(&["*:443", rule], "192.0.2.7", None, to), "{rule}");
+            assert!(!allows(&["*:443", "127.0.0.2:443"], "192.0.2.7", None, to), "{to}");
+        }
+        assert!(allows(&all, "192.0.2.7", None, "198.51.100.1:443"));
     }
 }
