@@ -127,7 +127,7 @@ impl Resumable {
         request: &Request,
         progress: &mut impl FnMut(Progress),
     ) -> Result<Report, GetError> {
-        let (mut http3, mut requests) = Http3::connect(request, progress).await?;
+        let (http3, mut requests) = Http3::connect(request, progress).await?;
         let rest = self.send_rest(request, &mut requests, progress);
         let exchanged = http3.during(request, rest).await;
         http3.close(request, requests, exchanged).await

@@ -89,7 +89,7 @@ pub(crate) async fn upload(
     let mut bytes = 0;
     let limit = request.max_time;
     let run = async {
-        let (mut http3, mut requests) = Http3::connect(request, &mut progress).await?;
+        let (http3, mut requests) = Http3::connect(request, &mut progress).await?;
         let exchange =
             exchange(request, &mut upload, &mut requests, answer, &mut progress, &mut bytes);
         let exchanged = http3.during(request, exchange).await;
@@ -144,6 +144,8 @@ pub(crate) async fn exchange(
         Some(Err(error)) => broken(error.to_string()),
         _ => broken(format!("no response: {error}")),
     })?;
+    let headers = response.headers().clone();
+    progress(Progress::Answered { status: response.status(), headers });
     let judged = judge(&request.url, &upload.method, &response);
     let is_sent = matches!(sent, Some(Ok(())));
     if judged.is_err() || !is_sent {

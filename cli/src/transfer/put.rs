@@ -3,7 +3,7 @@
 use super::ending::{self, Failure, Signals, Words};
 use super::options::{TransferOptions, renewing, style};
 use crate::http3::{
-    Begun, GetError, Progress, Report, Request, Resumable, Source, Upload,
+    Begun, GetError, Progress, Proxies, Report, Request, Resumable, Source, Upload,
     content_type as type_field, upload,
 };
 use clap::{Args, ValueHint};
@@ -126,7 +126,7 @@ async fn put_resumable(
             });
         }
     };
-    let work = resumable.run(&request, show(&bar), paused);
+    let work = resumable.run(&request, options.transfer.watch(&bar, show(&bar)), paused);
     let uploaded = signals.or(renewing(renewal, work)).await;
     bar.finish_and_clear();
     *place = resumable.place().cloned();
@@ -145,6 +145,13 @@ fn request(options: &PutOptions) -> Result<(Request, Option<HeaderValue>), GetEr
         // s2n-quic sends with CUBIC, which answers each loss: docs/POLICY.md.
         assist.uploads = true;
     }
+    request.proxies = Proxies::new(None, None).unwrap_or_default();
+    if request.proxy().is_some() && !options.transfer.silent {
+        tell!(
+            "packrat put: an upload goes over HTTP/3, which no HTTP proxy passes: HTTPS_PROXY is not used"
+        );
+    }
+    request.proxies = None;
     Ok((request, content_type))
 }
 
@@ -164,8 +171,8 @@ async fn put(options: &PutOptions) -> Result<(Report, String), Failure> {
     };
     let mut answer: Box<dyn Write> =
         if options.answer { Box::new(io::stdout()) } else { Box::new(io::sink()) };
-    let uploaded =
-        signals.or(renewing(renewal, upload(&request, body, &mut answer, show(&bar)))).await;
+    let watch = options.transfer.watch(&bar, show(&bar));
+    let uploaded = signals.or(renewing(renewal, upload(&request, body, &mut answer, watch))).await;
     bar.finish_and_clear();
     let report = uploaded?;
     answer.flush().map_err(|source| GetError::Write { target: "the answer".to_owned(), source })?;

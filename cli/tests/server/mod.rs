@@ -2,6 +2,8 @@
 //! thread.
 
 #[allow(dead_code, reason = "not every test that has this server has TCP")]
+pub(crate) mod proxy;
+#[allow(dead_code, reason = "not every test that has this server has TCP")]
 pub(crate) mod tcp;
 mod tus;
 
@@ -133,7 +135,9 @@ impl Server {
 
 async fn serve(endpoint: quinn::Endpoint) {
     let uploads = Arc::new(tus::Uploads::default());
+    let mut number = 0;
     while let Some(incoming) = endpoint.accept().await {
+        number += 1;
         let uploads = Arc::clone(&uploads);
         tokio::spawn(async move {
             let Ok(connection) = incoming.await else { return };
@@ -153,6 +157,13 @@ async fn serve(endpoint: quinn::Endpoint) {
                     };
                     if request.uri().path() == "/file-over-tcp" {
                         quic.close(7_u32.into(), b"no");
+                        return;
+                    }
+                    if request.uri().path().starts_with("/connection/") {
+                        let response = http::Response::new(());
+                        let _ = stream.send_response(response).await;
+                        let _ = stream.send_data(number.to_string().into()).await;
+                        let _ = stream.finish().await;
                         return;
                     }
                     if request.uri().path().starts_with("/tus") {
@@ -268,6 +279,7 @@ async fn respond<S: h3::quic::BidiStream<bytes::Bytes>>(
             content[..STALL_AFTER].to_vec(),
             true,
         ),
+        ("/silent", None) => std::future::pending().await,
         ("/short", None) => {
             (response.header("content-length", 1000), content[..10].to_vec(), false)
         }
