@@ -473,8 +473,7 @@ async fn receive<B: Buf>(
         let due = request.limit_rate.map(|rate| {
             stop.started + Duration::from_secs_f64((bytes() - first) as f64 / f64::from(rate))
         });
-        let now = Instant::now();
-        arrived.lock().since = due.map_or(now, |due| due.max(now));
+        arrived.lock().since = due.unwrap_or_else(Instant::now).max(Instant::now());
         let Some(chunk) = stop.or(next_at(due, &mut next)).await else {
             stopped = true;
             break;

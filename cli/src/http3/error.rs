@@ -123,8 +123,8 @@ pub(crate) enum GetError {
     Resumable { url: String, reason: String },
     /// The server has forgotten an upload.
     #[error(
-        "{url}: the server has no such upload any more (HTTP status {status}); begin anew with --tus and the URL where \
-         it creates uploads; --restart does so by itself"
+        "{url}: the server has no such upload any more (HTTP status {status}); begin anew at the URL where it \
+         creates uploads, without --continue; --restart does so by itself"
     )]
     Vanished { url: String, status: u16 },
     /// The transfer broke.

@@ -1,6 +1,7 @@
 //! An HTTP/3 server of another implementation (quinn, h3-quinn) than the client's, in its own
 //! thread.
 
+mod draft;
 #[allow(dead_code, reason = "not every test that has this server has TCP")]
 pub(crate) mod proxy;
 #[allow(dead_code, reason = "not every test that has this server has TCP")]
@@ -168,6 +169,10 @@ async fn serve(endpoint: quinn::Endpoint) {
                     }
                     if request.uri().path().starts_with("/tus") {
                         let _ = uploads.respond(&request, &mut stream, &quic).await;
+                        return;
+                    }
+                    if request.uri().path().starts_with("/draft") {
+                        let _ = uploads.respond_by_draft(&request, &mut stream, &quic).await;
                         return;
                     }
                     // Clients may leave at any moment.

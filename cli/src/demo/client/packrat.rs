@@ -54,6 +54,7 @@ impl Transfer<'_> {
             source,
             begun: Begun::default(),
             whole: None,
+            offered: None,
         };
         let report = upload(&request, body, &mut io::sink(), bytes_of(progress)).await;
         report.map_err(failed)
