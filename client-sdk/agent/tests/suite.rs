@@ -3,5 +3,6 @@
 
 mod descriptors;
 mod own_process;
+mod silence;
 mod sockets;
 mod socks;

@@ -48,6 +48,8 @@ pub(super) struct Listener {
     pub(super) listen: SocketAddr,
     /// The service, where programs do not choose their destinations.
     pub(super) to: Option<SocketAddr>,
+    /// All addresses of its name.
+    pub(super) targets: Vec<SocketAddr>,
     pub(super) dont_fragment: DontFragment,
     pub(super) send_errors: u64,
     pub(super) foreign: u64,
@@ -76,7 +78,17 @@ impl Listener {
             Target::Service(to) => (Entrance::Service(socket), Some(to)),
             Target::Original { port } => (Entrance::Redirected(socket, port), None),
         };
-        Ok(Self { name, entrance, listen, to, dont_fragment, send_errors: 0, foreign: 0 })
+        let targets = to.into_iter().collect();
+        Ok(Self { name, entrance, listen, to, targets, dont_fragment, send_errors: 0, foreign: 0 })
+    }
+
+    /// The address to try after a silent one. Flows that begin take it as well.
+    pub(super) fn next_target(&mut self, silent: SocketAddr) -> Option<SocketAddr> {
+        if self.to == Some(silent) {
+            let position = self.targets.iter().position(|target| *target == silent)?;
+            self.to = self.targets.iter().cycle().nth(position + 1).copied();
+        }
+        self.to
     }
 
     /// Listens to programs that choose their destinations; `answers` brings resolved names.
@@ -92,7 +104,8 @@ impl Listener {
         let mut socks = Box::new(Socks::new(socket, allow, answer)?);
         socks.register(registry, token)?;
         let entrance = Entrance::Socks(socks);
-        Ok(Self { name, entrance, listen, to: None, dont_fragment, send_errors: 0, foreign: 0 })
+        let (to, targets) = (None, Vec::new());
+        Ok(Self { name, entrance, listen, to, targets, dont_fragment, send_errors: 0, foreign: 0 })
     }
 
     /// The socket that a program's datagrams come from and go to.

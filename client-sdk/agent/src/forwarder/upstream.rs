@@ -1,10 +1,11 @@
 //! The sockets of flows towards their services, from a flow's first datagram to its end.
 
+use std::cell::Cell;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use mio::Interest;
-use packrat_client::{SourceAddress, Timestamp};
+use packrat_client::{Silence, SourceAddress, Timestamp};
 use packrat_socket::{Batch, FlowId, Mark, Message, Outlet, Peer, same_peer, source_towards};
 
 use super::listener::Entrance;
@@ -26,6 +27,10 @@ pub(super) struct Upstream {
     pub(super) local: Option<IpAddr>,
     /// The bytes in front of each datagram for the program.
     pub(super) header: Vec<u8>,
+    may_fragment: bool,
+    silence: Silence,
+    /// The program has got a datagram. Not all programs wait for any.
+    is_answered: Cell<bool>,
 }
 
 /// Sends the datagrams that leave a flow.
@@ -50,6 +55,7 @@ impl Wire<'_> {
 
 impl Outlet<Mark> for Wire<'_> {
     fn deliver(&mut self, datagram: &[u8], mark: Mark) {
+        self.upstream.is_answered.set(true);
         let header = &self.upstream.header;
         self.errors += self.run.add(self.listener, self.to_program(), header, datagram, mark);
     }
@@ -111,10 +117,6 @@ impl Agent {
         let chosen = peer.through.map(|(_, to)| to);
         let to =
             chosen.or(listener.to).ok_or_else(|| io::Error::other("there is no destination"))?;
-        let any: IpAddr = match to {
-            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-        };
         let may_fragment = match listener.dont_fragment {
             DontFragment::Always => false,
             DontFragment::Never => true,
@@ -127,21 +129,76 @@ impl Agent {
         let usual = source_towards(to);
         // A program of this host may have chosen the address that it sends from.
         let is_chosen = |ip: &IpAddr| is_redirected && usual != Some(*ip) && is_of_this_host(*ip);
-        let from = Some(peer.address.ip()).filter(is_chosen).unwrap_or(any);
-        // Not connected: after a change of network it sends from the new address.
-        let mut socket = Socket::new(UdpSocket::bind((from, 0))?, may_fragment)?;
-        let bound = socket.socket.local_addr()?;
-        let token = Ready::Flow(id).token()?;
-        self.poll.registry().register(&mut socket.socket, token, Interest::READABLE)?;
+        let from = Some(peer.address.ip()).filter(is_chosen).unwrap_or(any(to));
+        let (socket, bound) = self.bind(id, from, may_fragment)?;
         // Answers come from the address that the program has sent to.
         let local = first.local.filter(|_| is_redirected || listener.listen.ip().is_unspecified());
         let header =
             peer.through.filter(|_| !is_redirected).map_or_else(Vec::new, |(_, to)| header(to));
         let mut source = SourceAddress::default();
         source.set(usual);
-        self.upstreams.insert(id, Upstream { socket, bound, to, source, local, header });
+        let (silence, is_answered) = (Silence::default(), Cell::default());
+        let upstream = Upstream {
+            socket,
+            bound,
+            to,
+            source,
+            local,
+            header,
+            may_fragment,
+            silence,
+            is_answered,
+        };
+        self.upstreams.insert(id, upstream);
         self.bound.insert(bound);
         Ok(())
+    }
+
+    /// A socket for a flow. It is not connected: after a change of network it sends from the new
+    /// address.
+    fn bind(
+        &self,
+        id: FlowId,
+        from: IpAddr,
+        may_fragment: bool,
+    ) -> io::Result<(Socket, SocketAddr)> {
+        let mut socket = Socket::new(UdpSocket::bind((from, 0))?, may_fragment)?;
+        let bound = socket.socket.local_addr()?;
+        let token = Ready::Flow(id).token()?;
+        self.poll.registry().register(&mut socket.socket, token, Interest::READABLE)?;
+        Ok((socket, bound))
+    }
+
+    /// Takes another way to a service that has fallen silent: the next address of its name, and another
+    /// source port. A flow that was never answered, which may be of a program that only sends, keeps
+    /// its port unless there is another address.
+    pub(super) fn leave_silence(&mut self, id: FlowId, now: Timestamp) {
+        let Some(upstream) = self.upstreams.get_mut(&id) else { return };
+        if !upstream.silence.is_over(now) {
+            return;
+        }
+        let (silent, bound, may_fragment) = (upstream.to, upstream.bound, upstream.may_fragment);
+        let is_answered = upstream.is_answered.get();
+        let Some(peer) = self.table.peer(id) else { return };
+        let listener = self.listeners.get_mut(peer.service).filter(|_| peer.through.is_none());
+        let to = listener.and_then(|listener| listener.next_target(silent)).unwrap_or(silent);
+        if to == silent && !is_answered {
+            return;
+        }
+        let from = if to.is_ipv4() == bound.is_ipv4() { bound.ip() } else { any(to) };
+        match self.bind(id, from, may_fragment) {
+            Ok((socket, new)) => {
+                tracing::info!(%silent, %to, "a service has fallen silent: its flow takes another way");
+                self.bound.remove(&bound);
+                self.bound.insert(new);
+                if let Some(upstream) = self.upstreams.get_mut(&id) {
+                    (upstream.socket, upstream.bound, upstream.to) = (socket, new, to);
+                    upstream.source.set(source_towards(to));
+                }
+                self.with(id, |table, wire| table.on_network_change(id, now, wire));
+            }
+            Err(error) => tracing::warn!(%error, %silent, "a flow can't take another way"),
+        }
     }
 
     pub(super) fn drop_upstream(&mut self, id: FlowId) {
@@ -158,6 +215,11 @@ impl Agent {
                 return false;
             }
             let now = self.now();
+            if batch.messages().any(|message| same_peer(message.source) == same_peer(to))
+                && let Some(upstream) = self.upstreams.get_mut(&id)
+            {
+                upstream.silence.end();
+            }
             let mut foreign = 0;
             self.with(id, |table, wire| {
                 for message in batch.messages() {
@@ -178,6 +240,14 @@ impl Agent {
             }
         }
         true
+    }
+}
+
+/// Any address of this host, of a service's family.
+fn any(to: SocketAddr) -> IpAddr {
+    match to {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     }
 }
 
@@ -211,6 +281,9 @@ mod tests {
             source: SourceAddress::default(),
             local: None,
             header: Vec::new(),
+            may_fragment: true,
+            silence: Silence::default(),
+            is_answered: Cell::default(),
         };
         let listener = Socket::new(bound(), true).unwrap();
         let (mut run, mut batch, program) = (Run::default(), Batch::new(), to);
