@@ -135,7 +135,7 @@ fn line(flows: u64, assisted: u64, rate: f64, total: &Counters) -> String {
     )
 }
 
-/// Flows follow the services' names: those that begin, and those whose address falls silent.
+/// Flows follow the services' names: new flows, and flows whose address falls silent.
 async fn follow_names(hosts: &[(String, u16)], handle: &Handle) {
     loop {
         for (index, (host, port)) in hosts.iter().enumerate() {

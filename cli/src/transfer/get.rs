@@ -90,7 +90,7 @@ pub(crate) struct GetOptions {
     /// names; "": none
     #[arg(short = 'x', long, value_name = "[USER:PASSWORD@]HOST:PORT")]
     proxy: Option<Secret>,
-    /// Hosts without a proxy, instead of those in NO_PROXY
+    /// Hosts without a proxy, instead of the hosts in NO_PROXY
     #[arg(long, value_name = "HOST[,HOST]...")]
     noproxy: Option<String>,
     /// Take at most this many bytes per second, on average: 500k, 2M
