@@ -7,6 +7,7 @@ use std::process::{Command, Output, Stdio};
 
 use packrat_real_envoy::free_port;
 
+use crate::server::proxy::Proxy;
 use crate::server::tcp::TcpServer;
 use crate::server::{STALL_AFTER, Server, file};
 
@@ -16,10 +17,21 @@ const PASSWORD: &str = "open-sesame";
 const ENCODED: &str = "bWU6b3Blbi1zZXNhbWU=";
 
 fn run(command: &str, server: &Server, folder: &Path, arguments: &[&str]) -> Output {
+    run_with(command, server, folder, &[], arguments)
+}
+
+fn run_with(
+    command: &str,
+    server: &Server,
+    folder: &Path,
+    environment: &[(&str, &str)],
+    arguments: &[&str],
+) -> Output {
     let mut packrat = Command::new(env!("CARGO_BIN_EXE_packrat"));
     packrat.current_dir(folder).args([command, "--cacert"]).arg(&server.authority).args(arguments);
     packrat.env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR")).env("HOME", folder);
     packrat.env("PACKRAT_LOG", "debug,packrat=trace").stdin(Stdio::null());
+    packrat.envs(environment.iter().copied());
     let output = packrat.output().unwrap();
     for secret in [PASSWORD, ENCODED] {
         assert!(!errors(&output).contains(secret), "{}", errors(&output));
@@ -254,6 +266,108 @@ fn what_breaks_behind_the_handshake_comes_over_tcp() {
     assert_eq!(report["protocol"], "h2");
     assert_eq!(fs::read(place.folder.path().join("file-over-tcp")).unwrap(), file());
     assert_fails(&place.get(&[&url, "-4", "--http3-only"]), 56, "broke after 0 bytes");
+}
+
+/// Both downloads share a connection, on which handshakes and signs of life pass, and no more.
+#[test]
+fn what_stalls_behind_the_handshake_goes_on_over_tcp() {
+    let place = Place::new();
+    let _tcp = TcpServer::start(&place.server.identity, place.server.address.port(), "h2", None);
+    let (begun, silent) = (place.server.url("/stall"), place.server.url("/silent"));
+    let output = place.get(&["-Z", &begun, &silent, "--json", "-4"]);
+    for line in printed(&output).lines() {
+        let report: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!(
+            (&report["protocol"], &report["status"]),
+            (&"h2".into(), &if report["url"] == *begun { 206 } else { 200 }.into()),
+            "{report}"
+        );
+        assert_eq!((&report["bytes"], &report["resumed_from"]), (&file().len().into(), &0.into()));
+    }
+    for name in ["stall", "silent"] {
+        assert!(fs::read(place.folder.path().join(name)).unwrap() == file(), "{name}");
+    }
+}
+
+#[test]
+fn several_downloads_share_a_connection() {
+    let place = Place::new();
+    let url = |name: &str| place.server.url(&format!("/connection/{name}"));
+    let connection = |name: &str| fs::read_to_string(place.folder.path().join(name)).unwrap();
+    printed(&place.get(&[&url("a"), &url("b")]));
+    printed(&place.get(&["-Z", &url("c"), &url("d"), &url("e")]));
+    assert_eq!(["a", "b", "c", "d", "e"].map(connection), ["1", "1", "2", "2", "2"]);
+    // A connection that breaks is followed by another one, and so is that for the next file.
+    let broken = place.server.url("/file-over-tcp");
+    let output = place.get(&[&url("f"), &broken, &url("g"), "--http3-only"]);
+    assert_fails(&output, 56, "broke after 0 bytes");
+    assert_eq!(["f", "g"].map(connection), ["3", "5"]);
+    assert_fails(&place.get(&["-Z", &url("h"), &url("h")]), 2, "the same name");
+}
+
+#[test]
+fn a_proxy_is_the_way_over_tcp() {
+    let place = Place::new();
+    let port = place.server.address.port();
+    let tcp = TcpServer::start(&place.server.identity, port, "h2", None);
+    let proxy = Proxy::start(tcp.address, 200);
+    let at = proxy.address;
+    let report =
+        |output: &Output| -> serde_json::Value { serde_json::from_str(&printed(output)).unwrap() };
+    let url = format!("https://other.example:{port}/file");
+    let get = |environment: &[(&str, &str)], arguments: &[&str]| {
+        let arguments = [&[url.as_str(), "-o", "file", "--json"], arguments].concat();
+        run_with("get", &place.server, place.folder.path(), environment, &arguments)
+    };
+
+    let given = format!("me:{PASSWORD}@{at}");
+    let by_option = report(&get(&[], &["--proxy", &given]));
+    assert_eq!(
+        (&by_option["protocol"], &by_option["proxy"]),
+        (&"h2".into(), &format!("http://{at}/").into())
+    );
+    let head = proxy.heads.recv().unwrap();
+    assert!(head.starts_with(&format!("CONNECT other.example:{port} HTTP/1.1\r\n")), "{head}");
+    assert!(
+        head.to_lowercase()
+            .contains(&format!("proxy-authorization: basic {ENCODED}\r\n").to_lowercase()),
+        "{head}"
+    );
+    assert_eq!(fs::read(place.folder.path().join("file")).unwrap(), file());
+
+    let named = format!("http://{at}");
+    let environment = [("HTTPS_PROXY", named.as_str()), ("NO_PROXY", "near.example")];
+    let output = get(&environment, &[]);
+    assert_eq!(report(&output)["protocol"], "h2");
+    assert!(errors(&output).contains("passes no UDP"), "{}", errors(&output));
+    assert_fails(&get(&environment, &["--http3-only"]), 2, "no HTTP proxy passes HTTP/3");
+    // Without the proxy, the name leads nowhere but by the user's rule.
+    let rule = format!("other.example:{port}:127.0.0.1");
+    for spared in [["--noproxy", "other.example"], ["--proxy", ""]] {
+        let direct = report(&get(&environment, &[&spared[..], &["--resolve", &rule]].concat()));
+        assert_eq!((&direct["protocol"], &direct["proxy"]), (&"h3".into(), &().into()));
+    }
+    assert_fails(&get(&[("HTTPS_PROXY", "socks5://127.0.0.1:1")], &[]), 2, "not supported");
+    assert_fails(
+        &get(&[("HTTPS_PROXY", "http://127.0.0.1:1")], &[]),
+        7,
+        "through the proxy http://127.0.0.1:1/",
+    );
+    let refusing = Proxy::start(tcp.address, 407);
+    assert_fails(
+        &get(&[], &["--proxy", &refusing.address.to_string()]),
+        7,
+        "proxy authorization required",
+    );
+
+    let taken = format!("https://other.example:{port}/taken");
+    fs::write(place.folder.path().join("data"), "data").unwrap();
+    let arguments = ["data", &taken, "--resolve", &rule, "-v"];
+    let output = run_with("put", &place.server, place.folder.path(), &environment, &arguments);
+    printed(&output);
+    for words in ["HTTPS_PROXY is not used", "* connected to 127.0.0.1", "< HTTP 201\n"] {
+        assert!(errors(&output).contains(words), "{}", errors(&output));
+    }
 }
 
 #[test]

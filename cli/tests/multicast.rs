@@ -46,7 +46,8 @@ fn sends_in_its_namespace() {
     let words: Vec<&str> = role.split(' ').collect();
     let [local, group] = [words[0], words[1]].map(|word| word.parse::<SocketAddr>().unwrap());
     let socket = UdpSocket::bind(local).unwrap();
-    for number in 0..PACKETS + AFTER {
+    let packets = words.get(3).map_or(PACKETS + AFTER, |packets| packets.parse().unwrap());
+    for number in 0..packets {
         socket.send_to(&packet(number, words[2]), group).unwrap();
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -82,10 +83,15 @@ struct Receiver {
 
 impl Receiver {
     fn start(network: &Network, host: usize, gateway: SocketAddr, group: &str) -> Self {
+        Self::with(network, host, gateway, &["--group", group])
+    }
+
+    fn with(network: &Network, host: usize, gateway: SocketAddr, options: &[&str]) -> Self {
         let mut child = network
             .command(host, std::path::Path::new(env!("CARGO_BIN_EXE_packrat")))
-            .args(["recv", &format!("udp://{gateway}"), "--group", group, "--latency", LATENCY])
+            .args(["recv", &format!("udp://{gateway}"), "--latency", LATENCY])
             .args(["--seconds", "180"])
+            .args(options)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -333,4 +339,54 @@ fn a_stream_between_groups_is_repaired_for_each_receiver() {
 #[test]
 fn the_same_with_ipv6() {
     from_group_to_group(&IPV6);
+}
+
+/// The host has no route for groups: they come where the gateway is.
+#[test]
+fn two_receivers_of_a_host_hear_one_group() {
+    let Some(network) = Network::new(3) else { return };
+    let [sending_host, host] = [SENDER, RECEIVERS[0]];
+    network.says(host, "ip route del 224.0.0.0/4");
+    let mut command = network.command(GATEWAY, &program());
+    let options = ["--stream", "10.77.0.2:5004", "--stream-group", IPV4.group];
+    let gateway = StreamGateway::start(&mut command, IPV4.gateway, &options);
+    let listen = gateway.listen;
+    let gateway = InNamespace { network: &network, gateway };
+    let receivers = [(); 2].map(|()| Receiver::start(&network, host, listen, IPV4.group));
+    wait("the subscriptions", || gateway.metric("packrat_stream_subscribers") == 2);
+    wait("the switch to know of them", || {
+        let known = network.says(0, "bridge mdb show");
+        known.contains(&format!("port{host} grp {} ", IPV4.switch[1]))
+    });
+    let local = format!("10.77.0.{sending_host}:0");
+    let mut sending = sender(&network, &local, "10.77.0.2:5004", "true");
+    assert!(sending.0.wait().unwrap().success());
+    receivers.iter().for_each(|receiver| drop(receiver.all_numbers()));
+}
+
+#[test]
+fn a_receiver_outlives_its_network_and_address() {
+    let Some(network) = Network::new(3) else { return };
+    let host = RECEIVERS[0];
+    let mut command = network.command(GATEWAY, &program());
+    let gateway = StreamGateway::start(&mut command, IPV4.gateway, &["--stream", "10.77.0.2:5004"]);
+    let listen = gateway.listen;
+    let gateway = InNamespace { network: &network, gateway };
+    let receiver = Receiver::with(&network, host, listen, &[]);
+    wait("the subscription", || gateway.metric("packrat_stream_subscribers") == 1);
+    let local = format!("10.77.0.{SENDER}:0");
+    let _sending = sender(&network, &local, "10.77.0.2:5004", "true 60000");
+    let newest = || receiver.numbers().last().copied().unwrap_or_default();
+    wait("the stream", || newest() > 50);
+    for change in [
+        // Longer than a receiver is silent.
+        "ip link set eth0 down; sleep 2.5; ip link set eth0 up",
+        "ip address del 10.77.0.3/24 dev eth0; ip address add 10.77.0.33/24 dev eth0",
+    ] {
+        network.says(host, change);
+        let before = newest();
+        // What waited here for its time is older.
+        let later = before + 3000 / 5 + 200;
+        wait(&format!("the stream after: {change}"), || newest() > later);
+    }
 }

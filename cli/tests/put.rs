@@ -106,16 +106,21 @@ fn a_file_that_cannot_be_read_is_not_begun() {
     assert_fails(&output, 26, "not a folder");
 }
 
-/// An upload at the server: its headers and its bytes.
-fn stored(server: &Server, folder: &Path, place: &str) -> (String, Vec<u8>) {
+fn get(server: &Server, folder: &Path, url: &str) -> Vec<u8> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_packrat"));
     command.env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR"));
-    command.args(["get", place, "-o", "-", "--silent", "--cacert"]).arg(&server.authority);
+    command.args(["get", url, "-o", "-", "--silent", "--cacert"]).arg(&server.authority);
     let output = command.current_dir(folder).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
-    let end = output.stdout.iter().position(|byte| *byte == b'\n').unwrap();
-    let metadata = String::from_utf8(output.stdout[..end].to_vec()).unwrap();
-    (metadata, output.stdout[end + 1..].to_vec())
+    output.stdout
+}
+
+/// An upload at the server: its headers and its bytes.
+fn stored(server: &Server, folder: &Path, place: &str) -> (String, Vec<u8>) {
+    let stored = get(server, folder, place);
+    let end = stored.iter().position(|byte| *byte == b'\n').unwrap();
+    let metadata = String::from_utf8(stored[..end].to_vec()).unwrap();
+    (metadata, stored[end + 1..].to_vec())
 }
 
 #[test]
@@ -215,4 +220,73 @@ fn a_server_without_tus_and_a_stream_are_errors_with_a_remedy() {
     assert_fails(&output, 33, "check the URL, or leave --tus out");
     let output = command(&server, folder.path(), "-", "/tus").arg("--tus").output().unwrap();
     assert_fails(&output, 26, "must be a file, not a stream");
+}
+
+/// Uploads the file, and lets the server go on when the command has seen its offer to resume.
+fn put_with_offer(server: &Server, folder: &Path, path: &str, arguments: &[&str]) -> Output {
+    fs::write(folder.join("file"), file()).unwrap();
+    let mut child =
+        command(server, folder, "file", path).arg("-v").args(arguments).spawn().unwrap();
+    let errors = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let mut said = String::new();
+    for line in errors {
+        if line == "< HTTP 104" {
+            get(server, folder, &server.url("/draft-seen"));
+        }
+        said += &format!("{line}\n");
+    }
+    Output { stderr: said.into_bytes(), ..child.wait_with_output().unwrap() }
+}
+
+/// The offer of Resumable Uploads for HTTP comes with any upload.
+#[test]
+fn a_server_may_offer_to_resume_any_upload() {
+    let (server, folder) = (Server::start(&["localhost"], false), tempfile::tempdir().unwrap());
+    let folder = folder.path();
+    for (options, begun) in [(&["--answer"][..], 0), (&["--answer", "--post"], 1)] {
+        let output = put_with_offer(&server, folder, "/draft-breaking", options);
+        assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+        let breaks = errors(&output).matches("next attempt in 1 s").count();
+        assert_eq!(breaks, 2, "3 MB, and a break after 1.3: {}", errors(&output));
+        // The last answer is that of the whole upload.
+        let said = format!("PATCH {} {}", sha256(&file()), file().len());
+        assert_eq!(String::from_utf8_lossy(&output.stdout), said);
+        let summary = errors(&output);
+        assert!(summary.contains(&sha256(&file())), "of all of it: {summary}");
+        assert!(summary.contains("stored at /made"), "{summary}");
+        let place = server.url(&format!("/draft-breaking/{begun}"));
+        assert!(stored(&server, folder, &place).1 == file());
+    }
+    // It is whole already.
+    let output = command(&server, folder, "file", "/draft-breaking/0").arg("--continue").output();
+    let output = output.unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    assert!(errors(&output).contains("resumed after 3.0 MB"), "{}", errors(&output));
+}
+
+#[test]
+fn an_offer_of_another_version_is_none() {
+    let (server, folder) = (Server::start(&["localhost"], false), tempfile::tempdir().unwrap());
+    let other = ["-H", "Upload-Draft-Interop-Version: 6"];
+    let output = put(&server, folder.path(), "/draft-breaking", &other);
+    assert_fails(&output, 56, "the transfer broke after");
+    assert!(!errors(&output).contains("next attempt"), "{}", errors(&output));
+    let output = put(&server, folder.path(), "/draft", &other);
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+}
+
+#[test]
+fn an_offered_place_that_vanishes_is_told() {
+    let (server, folder) = (Server::start(&["localhost"], false), tempfile::tempdir().unwrap());
+    let output =
+        put_with_offer(&server, folder.path(), "/draft-forgetting", &["--restart", "--answer"]);
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    assert!(errors(&output).contains("no such upload any more"), "{}", errors(&output));
+    let said = format!("PUT {} {}", sha256(&file()), file().len());
+    assert_eq!(String::from_utf8_lossy(&output.stdout), said);
+
+    let server = Server::start(&["localhost"], false);
+    let output = put_with_offer(&server, folder.path(), "/draft-forgetting", &[]);
+    assert_fails(&output, 33, "begin anew at the URL where it creates uploads");
+    assert!(!errors(&output).contains("to send the rest"), "{}", errors(&output));
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use indicatif::ProgressBar;
-use packrat_agent::{Access, Agent, Condition, Counters, Handle, Service, Target, choose};
+use packrat_agent::{Access, Agent, Condition, Counters, Handle};
 use packrat_pages::Pages;
 use packrat_token_client::AssistToken;
 use tokio::signal::unix::{SignalKind, signal};
@@ -52,11 +52,6 @@ async fn serve(options: &AgentOptions) -> Result<(), String> {
     // From here on signals end the command in order.
     let mut interrupt = signal(SignalKind::interrupt()).map_err(begun)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(begun)?;
-    let target = |service: &Service| match service.to {
-        Target::Service(to) => Some(to),
-        Target::Original { .. } => None,
-    };
-    let targets: Vec<_> = services.iter().filter_map(target).collect();
     let (agent, handle) =
         Agent::new(services, choosing, limits).map_err(|error| match error.kind() {
             io::ErrorKind::InvalidInput => error.to_string(),
@@ -71,7 +66,7 @@ async fn serve(options: &AgentOptions) -> Result<(), String> {
     let helpers = async {
         tokio::join!(
             show(options, &handle),
-            follow_names(&hosts, targets, &handle),
+            follow_names(&hosts, &handle),
             join_all(tokens.into_iter().map(|tokens| keep_token(tokens, &handle))),
         )
     };
@@ -140,25 +135,16 @@ fn line(flows: u64, assisted: u64, rate: f64, total: &Counters) -> String {
     )
 }
 
-/// Flows that begin follow the services' names when these lead to other addresses.
-async fn follow_names(
-    hosts: &[(String, u16)],
-    mut targets: Vec<std::net::SocketAddr>,
-    handle: &Handle,
-) {
+/// Flows follow the services' names: new flows, and flows whose address falls silent.
+async fn follow_names(hosts: &[(String, u16)], handle: &Handle) {
     loop {
-        tokio::time::sleep(RESOLVE_EVERY).await;
-        for (index, ((host, port), target)) in hosts.iter().zip(&mut targets).enumerate() {
-            // Without an answer the address stays.
-            let Ok(found) = tokio::net::lookup_host((host.as_str(), *port)).await else { continue };
-            let found: Vec<_> = found.collect();
-            if !found.contains(target)
-                && let Some(address) = choose(found)
-            {
-                *target = address;
-                handle.set_target(index, address);
+        for (index, (host, port)) in hosts.iter().enumerate() {
+            // Without an answer the addresses stay.
+            if let Ok(found) = tokio::net::lookup_host((host.as_str(), *port)).await {
+                handle.set_targets(index, found.collect());
             }
         }
+        tokio::time::sleep(RESOLVE_EVERY).await;
     }
 }
 

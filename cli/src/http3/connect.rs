@@ -11,7 +11,7 @@ use super::round_trip::SmallestRoundTrip;
 use super::trust::{self, Verdict};
 use packrat_s2n_quic::{ConnectError, Connection, Endpoint, EndpointConfig, ReceivedPacketNumbers};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
@@ -31,7 +31,8 @@ pub(super) struct Surroundings {
     pub(super) remote: SocketAddr,
     /// The gateway's key, if it was known beforehand.
     pub(super) gateway_key: Option<KnownKey>,
-    pub(super) qlog: Option<Qlog>,
+    /// The qlog, and its file.
+    pub(super) qlog: Option<(Qlog, PathBuf)>,
     pub(super) received: ReceivedPacketNumbers,
     pub(super) lost: LostPackets,
     pub(super) round_trip: SmallestRoundTrip,
@@ -205,6 +206,7 @@ async fn attempt(
             explain(error, verdict, remote, request)
         }
     })?;
+    let qlog = qlog.zip(request.qlog.clone());
     let surroundings =
         Surroundings { endpoint, remote, gateway_key, qlog, received, lost, round_trip };
     Ok((connection, surroundings))

@@ -1,4 +1,4 @@
-//! A connection over HTTP/3 for one exchange, and the end of it.
+//! A connection over HTTP/3, its exchanges, and its end.
 
 use super::connect::{IDLE_TIMEOUT, Surroundings, connect};
 use super::error::GetError;
@@ -108,7 +108,7 @@ impl Http3 {
     /// # Errors
     /// Errors of the exchange, in the connection's words if that has ended.
     pub(crate) async fn during<T>(
-        &mut self,
+        &self,
         request: &Request,
         exchange: impl Future<Output = Result<T, GetError>>,
     ) -> Result<T, GetError> {
@@ -120,14 +120,29 @@ impl Http3 {
         exchanged.map_err(|error| match error {
             GetError::Transfer { bytes, reason } => {
                 // The connection knows better why it ended than the layers above it.
-                let reason = self.handle.ping().map_or_else(connection_end, |()| reason);
+                let reason = self.handle.clone().ping().map_or_else(connection_end, |()| reason);
                 GetError::Transfer { bytes, reason }
             }
             error => error,
         })
     }
 
-    /// Takes leave of the server and of the gateway.
+    /// True unless the connection has ended. It asks the server for a sign of life.
+    pub(super) fn is_open(&self) -> bool {
+        self.handle.clone().ping().is_ok()
+    }
+
+    /// The newest packet of the server.
+    pub(super) fn newest_packet(&self) -> Option<u64> {
+        self.surroundings.received.ranges().last().map(|(_, newest)| *newest)
+    }
+
+    /// Ends the connection at once.
+    pub(super) fn end(&self) {
+        self.handle.close(H3_NO_ERROR.into());
+    }
+
+    /// Takes leave of the server and of the gateway, after a single exchange.
     ///
     /// # Errors
     /// The error of the exchange; or the qlog can't be written.
@@ -137,24 +152,36 @@ impl Http3 {
         requests: Requests,
         exchanged: Result<Exchanged, GetError>,
     ) -> Result<Report, GetError> {
-        let Self { handle, assistance, driver, surroundings, connect_time } = self;
-        let stats = assistance.stats();
+        let report = exchanged.map(|exchanged| self.report(request, exchanged));
+        drop(requests);
+        let left = self.leave().await;
+        report.and_then(|report| left.map(|()| report))
+    }
+
+    /// Takes leave of the server and of the gateway.
+    ///
+    /// # Errors
+    /// The qlog can't be written.
+    pub(super) async fn leave(self) -> Result<(), GetError> {
+        let Self { handle, assistance, driver, surroundings, .. } = self;
         assistance.close();
         drop(assistance);
         handle.close(H3_NO_ERROR.into());
-        drop((requests, handle));
+        drop(handle);
         driver.abort();
         surroundings.endpoint.wait_idle(CLOSING_TIME).await;
+        let Some((qlog, path)) = surroundings.qlog else { return Ok(()) };
+        let unwritable = |source| GetError::Write { target: path.display().to_string(), source };
+        qlog.finish().map_err(unwritable)
+    }
 
-        let exchanged = exchanged?;
-        if let (Some(qlog), Some(path)) = (surroundings.qlog, &request.qlog) {
-            let target = path.display().to_string();
-            qlog.finish().map_err(|source| GetError::Write { target, source })?;
-        }
+    /// The report on an exchange of the connection, with the connection's figures until now.
+    pub(super) fn report(&self, request: &Request, exchanged: Exchanged) -> Report {
+        let surroundings = &self.surroundings;
         let assist = request.assist.as_ref();
-        Ok(Report {
-            connect_time,
-            assist: assist.is_some().then_some(stats),
+        Report {
+            connect_time: self.connect_time,
+            assist: assist.map(|_| self.assistance.stats()),
             gateway_key: surroundings.gateway_key,
             with_token: assist.is_some_and(|assist| !assist.access.token.is_empty()),
             connection: ConnectionFigures {
@@ -163,7 +190,7 @@ impl Http3 {
                 round_trip: surroundings.round_trip.get(),
             },
             ..exchanged.report("h3", surroundings.remote)
-        })
+        }
     }
 }
 

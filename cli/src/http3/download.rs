@@ -1,9 +1,12 @@
 //! One GET request, over HTTP/3, or over TCP if UDP brings no answer.
 //!
 //! UDP has half of the time to connect for itself. TCP is tried beside it then, or at once when UDP
-//! has failed, also behind its handshake before a byte of the body has come; a server that announces HTTP/3 there (Alt-Svc) is asked again over HTTP/3.
+//! has failed; a server that announces HTTP/3 there (Alt-Svc) is asked again over HTTP/3. Behind
+//! UDP's handshake, TCP brings the rest if the connection breaks, or stalls while its server is
+//! there: a path that loses large datagrams only does so.
 
-use super::connection::{Exchanged, Http3, Requests, Stream, request_head};
+use super::connection::{Exchanged, Requests, Stream, request_head};
+use super::connections::{Connection, Connections};
 use super::error::GetError;
 use super::head::Head;
 use super::redirect::{self, MOST_REDIRECTS};
@@ -15,44 +18,84 @@ use super::{alternative, over_tcp};
 use bytes::Buf;
 use http::{HeaderMap, header};
 use packrat_wire::hexadecimal;
-use sha2::{Digest, Sha256};
-use std::pin::Pin;
+use sha2::Digest;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
+use tokio::time::{sleep, sleep_until};
 
 /// Longest time an open-ended wait takes.
 pub(crate) const ENDLESS_WAIT: Duration = Duration::from_secs(60 * 60 * 24 * 365);
 
+/// Time for a server's sign of life.
+const ANSWER_WAIT: Duration = Duration::from_secs(1);
+
+/// The part of a body that has arrived.
+struct Arrived {
+    /// Its end, which a further request begins at.
+    end: Resume,
+    /// Bytes of it that this run has brought.
+    bytes: u64,
+    /// Time of the last progress, or at which the next bytes are due.
+    since: Instant,
+}
+
+/// The part of the body, for the transfer and its watch.
+struct Shared(Mutex<Arrived>);
+
+impl Shared {
+    fn new(request: &Request) -> Self {
+        let end = request.resume.clone().unwrap_or_default();
+        Self(Mutex::new(Arrived { end, bytes: 0, since: Instant::now() }))
+    }
+
+    /// Begins a body where its head says: the bytes that this run had brought before.
+    fn begin(&self, head: &Head) -> u64 {
+        let mut arrived = self.lock();
+        if head.offset == 0 {
+            arrived.end = Resume { validator: head.validator.clone(), ..Resume::default() };
+        }
+        arrived.bytes
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Arrived> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Downloads `request` into `sink`, and reports events to `progress`. Dropping the future ends the
-/// download.
+/// download. Connections stay in `connections`.
 ///
 /// Must run inside a Tokio runtime with I/O and time enabled.
 ///
 /// # Errors
 /// See [`GetError`]. The sink has the bytes that had arrived by then.
 pub(crate) async fn download(
+    connections: &Connections,
     request: &Request,
     sink: &mut impl Sink,
     mut progress: impl FnMut(Progress),
 ) -> Result<Report, GetError> {
-    let mut bytes = 0;
-    let Some(limit) = request.max_time else {
-        return run(request, sink, &mut progress, &mut bytes).await;
-    };
-    let result = tokio::time::timeout(limit, run(request, sink, &mut progress, &mut bytes)).await;
-    result.unwrap_or(Err(GetError::TimedOut { after: limit, bytes }))
+    let arrived = Shared::new(request);
+    let run = run(connections, request, sink, &mut progress, &arrived);
+    let Some(limit) = request.max_time else { return run.await };
+    let result = tokio::time::timeout(limit, run).await;
+    result.unwrap_or_else(|_| Err(GetError::TimedOut { after: limit, bytes: arrived.lock().bytes }))
 }
 
 /// Downloads from the URL, or from the place that redirects lead to.
 async fn run(
+    connections: &Connections,
     request: &Request,
     sink: &mut impl Sink,
     progress: &mut impl FnMut(Progress),
-    bytes: &mut u64,
+    arrived: &Shared,
 ) -> Result<Report, GetError> {
     let mut request = request.clone();
     for _ in 0..=MOST_REDIRECTS {
-        match fetch(&request, sink, progress, bytes).await {
+        match fetch(connections, &request, sink, progress, arrived).await {
             Err(GetError::Redirect { location: Some(location), .. }) if request.follow => {
                 request = redirect::next(&request, &location)?;
             }
@@ -63,63 +106,56 @@ async fn run(
 }
 
 async fn fetch(
+    connections: &Connections,
     request: &Request,
     sink: &mut impl Sink,
     progress: &mut impl FnMut(Progress),
-    bytes: &mut u64,
+    arrived: &Shared,
 ) -> Result<Report, GetError> {
-    let connection = match connect(request, progress).await? {
-        Way::Udp(http3, requests) => {
-            match over_http3(request, *http3, requests, sink, progress, bytes).await {
-                // A network may let a handshake through, and nothing behind it.
-                Err(error @ GetError::Transfer { bytes: 0, .. }) if request.may_use_tcp => {
-                    over_tcp::connect(request).await.map_err(|_| error)?
-                }
-                result => return result,
-            }
+    let connection = match connect(connections, request, progress).await? {
+        Way::Udp(standing) => {
+            return over_udp(connections, request, request, standing, sink, progress, arrived)
+                .await;
         }
         Way::Tcp(connection) => *connection,
     };
-    let (remote, connect_time) = (connection.remote, connection.connect_time);
-    progress(Progress::Connected { remote });
-    let message = http_request(request).map_err(|error| broken(error.to_string()))?;
-    let started = Instant::now();
-    let stop = tokio::time::sleep(request.stop_after.unwrap_or(ENDLESS_WAIT));
-    tokio::pin!(stop);
-    let mut answer = connection.send(request, message).await?;
-    if let Some(other) = at_alternative(request, answer.response.headers())
+    progress(Progress::Connected { remote: connection.remote });
+    let answered = OverTcp::ask(request, connection).await?;
+    if let Some(other) = at_alternative(request, answered.answer.response.headers())
         // The body waits meanwhile.
-        && let Ok((http3, requests)) = Http3::connect(&other, progress).await
+        && let Ok(standing) = connections.to(&other, progress).await
     {
-        return over_http3(&other, http3, requests, sink, progress, bytes).await;
+        return over_udp(connections, request, &other, standing, sink, progress, arrived).await;
     }
-    let protocol = answer.protocol;
-    let head = head_of(request, &answer.response, progress)?;
-    let stop = Stop { after: request.stop_after, started, timer: stop };
-    let exchanged =
-        receive(request, head, async || answer.next_chunk().await, sink, progress, bytes, stop)
-            .await?;
-    Ok(Report { connect_time, ..exchanged.report(protocol, remote) })
+    answered.receive(request, sink, progress, arrived).await
 }
 
 fn broken(reason: String) -> GetError {
     GetError::Transfer { bytes: 0, reason }
 }
 
+/// A connection over HTTP/3, and true if it is new.
+type Standing = (Arc<Connection>, bool);
+
 /// A connection to the server.
 enum Way {
-    Udp(Box<Http3>, Requests),
+    Udp(Standing),
     Tcp(Box<over_tcp::Connection>),
 }
 
 /// Connects over UDP, or over TCP if that may be used and UDP brings no answer.
-async fn connect(request: &Request, progress: &mut impl FnMut(Progress)) -> Result<Way, GetError> {
-    let udp = async {
-        let (http3, requests) = Http3::connect(request, progress).await?;
-        Ok::<_, GetError>(Way::Udp(Box::new(http3), requests))
-    };
+async fn connect(
+    connections: &Connections,
+    request: &Request,
+    progress: &mut impl FnMut(Progress),
+) -> Result<Way, GetError> {
+    let udp = async { connections.to(request, progress).await.map(Way::Udp) };
     if !request.may_use_tcp {
         return udp.await;
+    }
+    if request.proxy().is_some() || connections.stall(request) {
+        let connection = over_tcp::connect(request).await?;
+        return Ok(Way::Tcp(Box::new(connection)));
     }
     let hurry = Notify::new();
     let tcp = async {
@@ -177,17 +213,137 @@ fn at_alternative(request: &Request, headers: &HeaderMap) -> Option<Request> {
     })
 }
 
-async fn over_http3(
+/// Downloads over a connection at `at`, and over TCP if that breaks or stalls.
+async fn over_udp(
+    connections: &Connections,
     request: &Request,
-    mut http3: Http3,
-    mut requests: Requests,
+    at: &Request,
+    mut standing: Standing,
     sink: &mut impl Sink,
     progress: &mut impl FnMut(Progress),
-    bytes: &mut u64,
+    arrived: &Shared,
 ) -> Result<Report, GetError> {
-    let exchange = exchange(request, &mut requests, sink, progress, bytes);
-    let exchanged = http3.during(request, exchange).await;
-    http3.close(request, requests, exchanged).await
+    loop {
+        let (connection, is_new) = &standing;
+        let ended = {
+            let mut requests = connection.requests.clone();
+            let exchange = exchange(at, &mut requests, sink, progress, arrived);
+            let udp = pin!(connection.http3.during(at, exchange));
+            let tcp = pin!(after_stalls(request, connection, arrived));
+            tokio::select! {
+                biased;
+                exchanged = udp => Ok(exchanged),
+                answered = tcp, if request.may_use_tcp => Err(answered),
+            }
+        };
+        let (answered, rest) = match ended {
+            Ok(Ok(exchanged)) => {
+                let report = connection.http3.report(at, exchanged);
+                let connect_time = if *is_new { report.connect_time } else { Duration::ZERO };
+                return Ok(Report { connect_time, ..report });
+            }
+            // The server has given up a connection that stood unused.
+            Ok(Err(GetError::Transfer { bytes: 0, .. }))
+                if !is_new && !connection.http3.is_open() && !connections.stall(at) =>
+            {
+                standing = connections.to(at, progress).await?;
+                continue;
+            }
+            Ok(Err(error @ GetError::Transfer { .. })) if request.may_use_tcp => {
+                the_rest(request, arrived).await.ok_or(error)?
+            }
+            Ok(Err(error)) => return Err(error),
+            Err(answered) => {
+                connections.end_stalling(at, connection);
+                answered
+            }
+        };
+        progress(Progress::Connected { remote: answered.remote });
+        return answered.receive(&rest, sink, progress, arrived).await;
+    }
+}
+
+/// Waits until the download stalls although its server is there, and TCP brings the rest: the
+/// answer, and its request.
+async fn after_stalls(
+    request: &Request,
+    connection: &Connection,
+    arrived: &Shared,
+) -> (OverTcp, Request) {
+    loop {
+        let since = arrived.lock().since;
+        sleep_until((since + request.connect_timeout).into()).await;
+        if arrived.lock().since != since {
+            continue;
+        }
+        // A path that is down altogether is left to the idle timeout: assistance may go on after it.
+        let newest = connection.http3.newest_packet();
+        let is_open = connection.http3.is_open();
+        sleep(ANSWER_WAIT).await;
+        if is_open && connection.http3.newest_packet() != newest {
+            let answered = the_rest(request, arrived).await;
+            match answered.filter(|_| arrived.lock().since == since) {
+                Some(answered) => return answered,
+                None => sleep(request.connect_timeout).await,
+            }
+        }
+    }
+}
+
+/// Asks for the rest of the body over TCP: the answer if it begins where the body ends, and its
+/// request.
+async fn the_rest(request: &Request, arrived: &Shared) -> Option<(OverTcp, Request)> {
+    let end = Some(arrived.lock().end.clone()).filter(|end| end.offset > 0);
+    // Without a validator the server may have another version.
+    if end.as_ref().is_some_and(|end| end.validator.is_none()) {
+        return None;
+    }
+    let rest = Request { resume: end, ..request.clone() };
+    let answered = OverTcp::ask(&rest, over_tcp::connect(&rest).await.ok()?).await.ok()?;
+    let response = &answered.answer.response;
+    let status = response.status().as_u16();
+    let head = Head::read(&rest.url, rest.resume.as_ref(), status, response.headers());
+    let begins_there =
+        head.is_ok_and(|head| head.offset == rest.resume.as_ref().map_or(0, |end| end.offset));
+    begins_there.then_some((answered, rest))
+}
+
+/// A request over TCP, and its answer.
+struct OverTcp {
+    answer: over_tcp::Answer,
+    remote: SocketAddr,
+    connect_time: Duration,
+    started: Instant,
+}
+
+impl OverTcp {
+    async fn ask(request: &Request, connection: over_tcp::Connection) -> Result<Self, GetError> {
+        let (remote, connect_time) = (connection.remote, connection.connect_time);
+        let message = http_request(request).map_err(|error| broken(error.to_string()))?;
+        let started = Instant::now();
+        let answer = connection.send(request, message).await?;
+        Ok(Self { answer, remote, connect_time, started })
+    }
+
+    async fn receive(
+        mut self,
+        request: &Request,
+        sink: &mut impl Sink,
+        progress: &mut impl FnMut(Progress),
+        arrived: &Shared,
+    ) -> Result<Report, GetError> {
+        let head = head_of(request, &self.answer.response, progress)?;
+        let stop = Stop::new(request, self.started);
+        let protocol = self.answer.protocol;
+        let chunks = async || self.answer.next_chunk().await;
+        let exchanged = receive(request, head, chunks, sink, progress, arrived, stop).await?;
+        let proxy = request.proxy().map(|proxy| proxy.uri().to_string());
+        Ok(Report {
+            connect_time: self.connect_time,
+            proxy,
+            ..exchanged.report(protocol, self.remote)
+        })
+    }
 }
 
 async fn exchange(
@@ -195,12 +351,12 @@ async fn exchange(
     requests: &mut Requests,
     sink: &mut impl Sink,
     progress: &mut impl FnMut(Progress),
-    bytes: &mut u64,
+    arrived: &Shared,
 ) -> Result<Exchanged, GetError> {
     let started = Instant::now();
+    arrived.lock().since = started;
     let message = http_request(request).map_err(|error| broken(error.to_string()))?;
-    let stop = tokio::time::sleep(request.stop_after.unwrap_or(ENDLESS_WAIT));
-    tokio::pin!(stop);
+    let mut stop = Stop::new(request, started);
 
     let response = async {
         let mut stream = requests.send_request(message).await?;
@@ -213,14 +369,14 @@ async fn exchange(
         };
         Ok::<_, h3::error::StreamError>((stream, response))
     };
-    let (mut stream, response) = tokio::select! {
-        result = response => result.map_err(|error| broken(format!("no response: {error}")))?,
-        () = &mut stop => return Err(broken("no response before the time limit".to_owned())),
-    };
+    let response = stop.or(response).await;
+    let response =
+        response.ok_or_else(|| broken("no response before the time limit".to_owned()))?;
+    let (mut stream, response) =
+        response.map_err(|error| broken(format!("no response: {error}")))?;
     let head = head_of(request, &response, progress)?;
     let chunks = async || next_chunk(&mut stream).await.map_err(|error| error.to_string());
-    let stop = Stop { after: request.stop_after, started, timer: stop };
-    receive(request, head, chunks, sink, progress, bytes, stop).await
+    receive(request, head, chunks, sink, progress, arrived, stop).await
 }
 
 fn head_of<T>(
@@ -236,13 +392,19 @@ fn head_of<T>(
 }
 
 /// The limit of the time from the request on.
-struct Stop<'a> {
+struct Stop {
     after: Option<Duration>,
     started: Instant,
-    timer: Pin<&'a mut tokio::time::Sleep>,
+    timer: Pin<Box<tokio::time::Sleep>>,
 }
 
-impl Stop<'_> {
+impl Stop {
+    fn new(request: &Request, started: Instant) -> Self {
+        let after = request.stop_after;
+        let timer = Box::pin(sleep_until((started + after.unwrap_or(ENDLESS_WAIT)).into()));
+        Self { after, started, timer }
+    }
+
     /// Waits for `work`; `None` if the limit comes first.
     async fn or<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
@@ -269,18 +431,15 @@ async fn next_at<B>(
 }
 
 /// Hashes a part of a body, and puts it into the sink.
-fn put(
-    mut part: impl Buf,
-    digest: &mut Sha256,
-    sink: &mut impl Sink,
-    bytes: &mut u64,
-) -> std::io::Result<()> {
+fn put(mut part: impl Buf, arrived: &Shared, sink: &mut impl Sink) -> std::io::Result<()> {
     while part.has_remaining() {
         let chunk = part.chunk();
         let length = chunk.len();
-        digest.update(chunk);
         sink.put(chunk)?;
-        *bytes += length as u64;
+        let mut arrived = arrived.lock();
+        arrived.end.digest.update(chunk);
+        arrived.end.offset += length as u64;
+        arrived.bytes += length as u64;
         part.advance(length);
     }
     Ok(())
@@ -293,15 +452,13 @@ async fn receive<B: Buf>(
     mut next: impl AsyncFnMut() -> Result<Option<B>, String>,
     sink: &mut impl Sink,
     progress: &mut impl FnMut(Progress),
-    bytes: &mut u64,
-    mut stop: Stop<'_>,
+    arrived: &Shared,
+    mut stop: Stop,
 ) -> Result<Exchanged, GetError> {
-    let mut digest = match &request.resume {
-        Some(resume) if head.offset > 0 => resume.digest.clone(),
-        _ => Sha256::new(),
-    };
     let unwritable = |name: String| move |source| GetError::Write { target: name, source };
     sink.begin(head.offset, head.validator.as_deref()).map_err(unwritable(sink.name()))?;
+    let first = arrived.begin(&head);
+    let bytes = || arrived.lock().bytes;
     progress(Progress::Response {
         status: head.status,
         expected_bytes: head.expected_bytes,
@@ -313,36 +470,39 @@ async fn receive<B: Buf>(
         if head.complete {
             break;
         }
-        let due = request
-            .limit_rate
-            .map(|rate| stop.started + Duration::from_secs_f64(*bytes as f64 / f64::from(rate)));
+        let due = request.limit_rate.map(|rate| {
+            stop.started + Duration::from_secs_f64((bytes() - first) as f64 / f64::from(rate))
+        });
+        arrived.lock().since = due.unwrap_or_else(Instant::now).max(Instant::now());
         let Some(chunk) = stop.or(next_at(due, &mut next)).await else {
             stopped = true;
             break;
         };
-        let chunk = chunk.map_err(|reason| GetError::Transfer { bytes: *bytes, reason })?;
+        let chunk = chunk.map_err(|reason| GetError::Transfer { bytes: bytes(), reason })?;
         let Some(chunk) = chunk else { break };
-        put(chunk, &mut digest, sink, bytes).map_err(unwritable(sink.name()))?;
-        progress(Progress::Data { bytes: *bytes });
+        put(chunk, arrived, sink).map_err(unwritable(sink.name()))?;
+        progress(Progress::Data { bytes: bytes() - first });
         // A body that arrives without a pause must not outrun the time limit.
-        let is_whole = head.expected_bytes.is_some_and(|expected| head.offset + *bytes >= expected);
+        let end = arrived.lock().end.offset;
+        let is_whole = head.expected_bytes.is_some_and(|expected| end >= expected);
         if stop.is_over() && !is_whole {
             stopped = true;
             break;
         }
     }
     let transfer_time = stop.started.elapsed();
+    let arrived = arrived.lock();
     if !stopped && !request.head_only {
-        head.check_length(*bytes)?;
+        head.check_length(arrived.bytes - first)?;
     }
     Ok(Exchanged {
         status: head.status,
-        bytes: *bytes,
-        resumed_from: head.offset,
+        bytes: arrived.bytes,
+        resumed_from: arrived.end.offset - arrived.bytes,
         expected_bytes: head.expected_bytes,
         location: None,
         transfer_time,
-        sha256: hexadecimal::encode(&digest.finalize()),
+        sha256: hexadecimal::encode(&arrived.end.digest.clone().finalize()),
         partial: stopped,
     })
 }
@@ -368,6 +528,7 @@ fn http_request(request: &Request) -> Result<http::Request<()>, http::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sha2::Sha256;
 
     #[test]
     fn credentials_and_fragments_are_not_sent() {

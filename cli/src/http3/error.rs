@@ -26,6 +26,11 @@ pub(crate) enum GetError {
     /// The connection was not made, for another reason than those above.
     #[error("cannot connect to {remote}: {reason}")]
     Connect { remote: SocketAddr, reason: String },
+    /// The proxy passes no connection.
+    #[error(
+        "cannot connect through the proxy {proxy}: {reason}; check HTTPS_PROXY or --proxy, or name the host in NO_PROXY"
+    )]
+    Proxy { proxy: String, reason: String },
     /// No socket, no runtime.
     #[error("cannot open the local endpoint: {reason}")]
     Local { reason: String },
@@ -118,8 +123,8 @@ pub(crate) enum GetError {
     Resumable { url: String, reason: String },
     /// The server has forgotten an upload.
     #[error(
-        "{url}: the server has no such upload any more (HTTP status {status}); begin anew with --tus and the URL where \
-         it creates uploads; --restart does so by itself"
+        "{url}: the server has no such upload any more (HTTP status {status}); begin anew at the URL where it \
+         creates uploads, without --continue; --restart does so by itself"
     )]
     Vanished { url: String, status: u16 },
     /// The transfer broke.
@@ -253,7 +258,7 @@ impl GetError {
             Self::Resolve { .. } => 6,
             Self::Token { source } => source.exit_code(),
             Self::TokenDocument { .. } => 8,
-            Self::Unreachable { .. } | Self::Connect { .. } => 7,
+            Self::Unreachable { .. } | Self::Connect { .. } | Self::Proxy { .. } => 7,
             Self::Truncated { .. } | Self::Unread { .. } => 18,
             Self::Status { .. } | Self::Refused { .. } | Self::Unclear { .. } => 22,
             Self::Write { .. } => 23,
@@ -283,6 +288,7 @@ impl GetError {
             }
             Self::Unreachable { .. } => "unreachable",
             Self::Connect { .. } => "connect",
+            Self::Proxy { .. } => "proxy",
             Self::Local { .. } => "local",
             Self::ConnectTimedOut { .. } => "connect_timed_out",
             Self::TimedOut { .. } => "timed_out",

@@ -1,8 +1,9 @@
 //! A download over TCP: HTTP/2, or HTTP/1.1 if the server has no HTTP/2. For networks that block
-//! UDP; a gateway repairs nothing there.
+//! UDP, and for proxies; a gateway repairs nothing there.
 
 use super::connect::{IDLE_TIMEOUT, resolve};
 use super::error::GetError;
+use super::proxy;
 use super::request::Request;
 use super::trust::{self, Verdict};
 use bytes::Bytes;
@@ -39,6 +40,21 @@ pub(super) struct Answer {
 /// None does, or TLS fails.
 pub(super) async fn connect(request: &Request) -> Result<Connection, GetError> {
     let started = Instant::now();
+    if let Some(proxy) = request.proxy() {
+        let attempt = async {
+            let stream = proxy::connect(&proxy, &request.target()).await?;
+            let remote = stream
+                .peer_addr()
+                .map_err(|error| GetError::Local { reason: error.to_string() })?;
+            let stream = secure(request, stream).await?;
+            Ok(Connection { remote, connect_time: started.elapsed(), stream })
+        };
+        let connected = tokio::time::timeout(request.connect_timeout, attempt).await;
+        return connected.unwrap_or_else(|_| {
+            let reason = format!("no answer within {:?}", request.connect_timeout);
+            Err(GetError::Proxy { proxy: proxy.uri().to_string(), reason })
+        });
+    }
     let deadline = started + request.connect_timeout;
     let addresses = resolve(request).await?;
     let (host, _) = request.target();

@@ -36,6 +36,8 @@ pub(crate) struct Report {
     pub(crate) with_token: bool,
     /// The connection's own figures.
     pub(crate) connection: ConnectionFigures,
+    /// The proxy that it came through.
+    pub(crate) proxy: Option<String>,
     /// Stopped by [`super::Request::stop_after`] before the end.
     pub(crate) partial: bool,
 }
@@ -69,6 +71,7 @@ impl Report {
             gateway_key: None,
             with_token: false,
             connection: ConnectionFigures::default(),
+            proxy: None,
             partial: false,
         }
     }
@@ -108,7 +111,7 @@ pub(crate) enum Progress {
         /// The address.
         remote: SocketAddr,
     },
-    /// The head of a response to a download, also of a redirect or an error.
+    /// The head of a response, also of a redirect or an error.
     Answered { status: StatusCode, headers: HeaderMap },
     /// The response has begun.
     Response {

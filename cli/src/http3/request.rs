@@ -1,6 +1,7 @@
 //! Request and settings of a download.
 
 use http::HeaderValue;
+use hyper_util::client::proxy::matcher::Intercept;
 use packrat_s2n_quic::ClientConfig;
 use packrat_token_client::AssistToken;
 use rustls::pki_types::CertificateDer;
@@ -16,6 +17,7 @@ use super::error::{GetError, redacted};
 use super::field::UserField;
 use super::netrc::Netrc;
 use super::places::{Places, host_and_port_of};
+use super::proxy::Proxies;
 use super::resume::Resume;
 
 /// Which certificate authorities are trusted.
@@ -50,6 +52,8 @@ pub(crate) struct Request {
     pub(crate) follow: bool,
     /// The user's rules about addresses.
     pub(crate) places: Places,
+    /// The proxy of downloads.
+    pub(crate) proxies: Option<Proxies>,
     /// Assistance; `None` switches it off.
     pub(crate) assist: Option<ClientConfig>,
     /// Tokens that come during the download.
@@ -108,6 +112,7 @@ impl Request {
             head_only: false,
             follow: false,
             places: Places::default(),
+            proxies: None,
             assist: Some(ClientConfig::default()),
             later_tokens: None,
             trust: Trust::default(),
@@ -121,6 +126,11 @@ impl Request {
             qlog: None,
             resume: None,
         })
+    }
+
+    /// The proxy on the way to the URL.
+    pub(crate) fn proxy(&self) -> Option<Intercept> {
+        self.proxies.as_ref()?.of(&self.url)
     }
 
     /// The host that the certificate must be valid for: a DNS name or an IP address without

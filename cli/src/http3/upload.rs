@@ -11,6 +11,7 @@ use h3::error::{Code, StreamError};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use packrat_wire::hexadecimal;
 use sha2::{Digest, Sha256};
+use std::cell::RefCell;
 use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
@@ -28,10 +29,19 @@ pub(crate) struct Upload {
     pub(crate) begun: Begun,
     /// The length of the whole, if the server must confirm that it has this much (`Upload-Offset`).
     pub(crate) whole: Option<u64>,
+    /// The place at which the server has offered to resume.
+    pub(crate) offered: Option<String>,
 }
 
 /// The field in which a server reports how much it has of an upload that it remembers.
 pub(crate) const UPLOAD_OFFSET: HeaderName = HeaderName::from_static("upload-offset");
+/// The field that distinguishes a whole upload from a part.
+pub(crate) const UPLOAD_COMPLETE: HeaderName = HeaderName::from_static("upload-complete");
+/// The field for the version of the draft of resumable uploads.
+pub(crate) const INTEROP_VERSION: HeaderName =
+    HeaderName::from_static("upload-draft-interop-version");
+/// The status by which a server offers to resume.
+const UPLOAD_RESUMPTION_SUPPORTED: u16 = 104;
 
 /// The number in a field of a response.
 pub(crate) fn number(response: &Response<()>, name: &HeaderName) -> Option<u64> {
@@ -89,7 +99,7 @@ pub(crate) async fn upload(
     let mut bytes = 0;
     let limit = request.max_time;
     let run = async {
-        let (mut http3, mut requests) = Http3::connect(request, &mut progress).await?;
+        let (http3, mut requests) = Http3::connect(request, &mut progress).await?;
         let exchange =
             exchange(request, &mut upload, &mut requests, answer, &mut progress, &mut bytes);
         let exchanged = http3.during(request, exchange).await;
@@ -116,6 +126,7 @@ pub(crate) async fn exchange(
 ) -> Result<Exchanged, GetError> {
     let started = Instant::now();
     let message = head(request, upload).map_err(unsent)?;
+    let version = message.headers().get(INTEROP_VERSION).cloned();
     let stream: Stream = requests.send_request(message).await.map_err(unsent)?;
     let (mut sending, mut receiving): Halves = stream.split();
     let Begun { offset, mut digest } = upload.begun.clone();
@@ -123,8 +134,14 @@ pub(crate) async fn exchange(
     progress(Progress::Sending { expected_bytes, resumed_from: offset });
 
     let stop = tokio::time::sleep(request.stop_after.unwrap_or(ENDLESS_WAIT));
-    let send = send(&mut upload.source, &mut sending, &mut digest, progress, bytes);
-    let (sent, response) = until_answered(send, response(&mut receiving), stop).await?;
+    let progress = RefCell::new(progress);
+    let told = &mut |event| (progress.borrow_mut())(event);
+    let send = send(&mut upload.source, &mut sending, &mut digest, told, bytes);
+    let response = response(&mut receiving, |interim| {
+        (progress.borrow_mut())(answered(interim));
+        upload.offered = place_offered(interim, version.as_ref()).or(upload.offered.take());
+    });
+    let (sent, response) = until_answered(send, response, stop).await?;
     let mut exchanged = Exchanged {
         status: 0,
         bytes: *bytes,
@@ -144,6 +161,7 @@ pub(crate) async fn exchange(
         Some(Err(error)) => broken(error.to_string()),
         _ => broken(format!("no response: {error}")),
     })?;
+    (progress.borrow_mut())(answered(&response));
     let judged = judge(&request.url, &upload.method, &response);
     let is_sent = matches!(sent, Some(Ok(())));
     if judged.is_err() || !is_sent {
@@ -154,9 +172,7 @@ pub(crate) async fn exchange(
     if !is_sent {
         return Err(GetError::Unread { status: exchanged.status, bytes: *bytes });
     }
-    if let Some(whole) = upload.whole {
-        has_all(&response, whole).map_err(broken)?;
-    }
+    has_all(&response, upload.whole).map_err(broken)?;
     exchanged.location = text(&response, &header::LOCATION).map(str::to_owned);
     read_answer(&mut receiving, answer, |error| {
         broken(format!("the answer, with HTTP status {}, broke: {error}", exchanged.status))
@@ -218,12 +234,25 @@ async fn read_answer(
 }
 
 /// A server that remembers an upload may take only a part of the data, and report how much.
-fn has_all(response: &Response<()>, whole: u64) -> Result<(), String> {
-    match number(response, &UPLOAD_OFFSET) {
-        Some(has) if has == whole => Ok(()),
-        Some(has) => Err(format!("the server has taken {has} of {whole} bytes")),
-        None => Err("the server does not say how much it has taken".to_owned()),
+fn has_all(response: &Response<()>, whole: Option<u64>) -> Result<(), String> {
+    match (whole, number(response, &UPLOAD_OFFSET)) {
+        _ if text(response, &UPLOAD_COMPLETE) == Some("?0") => {
+            Err("the server has taken only a part".to_owned())
+        }
+        (Some(whole), Some(has)) if has != whole => {
+            Err(format!("the server has taken {has} of {whole} bytes"))
+        }
+        (Some(_), None) => Err("the server does not say how much it has taken".to_owned()),
+        _ => Ok(()),
     }
+}
+
+/// The place of an upload that a server offers to resume, if it speaks this version.
+fn place_offered(interim: &Response<()>, version: Option<&HeaderValue>) -> Option<String> {
+    let offers = interim.status() == UPLOAD_RESUMPTION_SUPPORTED
+        && version.is_some()
+        && interim.headers().get(INTEROP_VERSION) == version;
+    text(interim, &header::LOCATION).filter(|_| offers).map(str::to_owned)
 }
 
 /// Why the body was not sent.
@@ -255,15 +284,22 @@ async fn send(
     stream.finish().await.map_err(Unsent::Stream)
 }
 
-/// The final response; informational ones are skipped.
+/// The event of a response.
+pub(crate) fn answered(response: &Response<()>) -> Progress {
+    Progress::Answered { status: response.status(), headers: response.headers().clone() }
+}
+
+/// The final response. `interim` gets the informational ones before.
 pub(crate) async fn response(
     stream: &mut h3::client::RequestStream<ReceiveHalf, Bytes>,
+    mut interim: impl FnMut(&Response<()>),
 ) -> Result<Response<()>, StreamError> {
     loop {
         let response = stream.recv_response().await?;
         if !response.status().is_informational() {
             return Ok(response);
         }
+        interim(&response);
     }
 }
 
@@ -294,8 +330,11 @@ fn head(request: &Request, upload: &Upload) -> Result<http::Request<()>, http::E
     if let Some(length) = upload.source.length() {
         message = message.header(header::CONTENT_LENGTH, length);
     }
-    for (name, value) in &upload.headers {
-        message = message.header(name, value);
+    if let Some(headers) = message.headers_mut() {
+        for (name, value) in &upload.headers {
+            // The user's own come first.
+            headers.entry(name).or_insert_with(|| value.clone());
+        }
     }
     message.body(())
 }
@@ -344,6 +383,7 @@ mod tests {
             source: Source::reading("it".to_owned(), length, std::io::empty()),
             begun: Begun::default(),
             whole: None,
+            offered: None,
         };
         let message = head(&request, &upload(Some(7))).unwrap();
         assert_eq!(message.uri().to_string(), "https://host/path");

@@ -4,10 +4,14 @@ use super::ending::{self, Failure, Signals, Words, blocking};
 #[cfg(feature = "operate")]
 use super::memory;
 use super::options::{TransferOptions, renewing, style};
-use crate::http3::{GetError, PartialFile, Progress, Report, Request, download, redacted};
+use crate::http3::{
+    Connections, GetError, PartialFile, Progress, Proxies, Report, Request, Secret, download,
+};
 use clap::{Args, ValueHint};
-use http::header;
+use futures::StreamExt;
 use indicatif::ProgressBar;
+use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -43,12 +47,15 @@ Exit codes (curl's numbers where curl has the same error):
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// Longest pause between attempts: curl's.
 const LONGEST_PAUSE: Duration = Duration::from_mins(10);
+/// Downloads at the same time with `--parallel`: curl's.
+const MOST_AT_ONCE: usize = 50;
 
 /// Options of `packrat get`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct GetOptions {
-    /// URLs of downloads, one after the other: https://host[:port]/path
+    /// URLs of downloads, one after the other, over one connection to each server:
+    /// https://host[:port]/path
     #[arg(required = true, value_name = "URL")]
     urls: Vec<String>,
     /// Write to this file; - is the standard output [default: the last part of the URL's path]
@@ -65,9 +72,9 @@ pub(crate) struct GetOptions {
     /// where the download stopped, as -C does
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     retry: u32,
-    /// Show on the standard error which addresses are tried, and the heads of responses
-    #[arg(short, long)]
-    verbose: bool,
+    /// Download from all URLs at the same time, 50 at most
+    #[arg(short = 'Z', long, conflicts_with = "head")]
+    parallel: bool,
     /// Show the head of the response alone, on the standard output
     #[arg(short = 'I', long, conflicts_with_all = ["output", "resume", "retry"])]
     head: bool,
@@ -75,9 +82,17 @@ pub(crate) struct GetOptions {
     /// and none of -H but Accept..., Cache-Control, Pragma and User-Agent
     #[arg(short = 'L', long)]
     location: bool,
-    /// Never fall back to TCP, as the command does by default if UDP brings no answer
+    /// Never fall back to TCP, as the command does by default if UDP brings no answer, or no more of
+    /// the body for the time of --connect-timeout
     #[arg(long)]
     http3_only: bool,
+    /// Download over TCP through this HTTP proxy instead of the one that HTTPS_PROXY or ALL_PROXY
+    /// names; "": none
+    #[arg(short = 'x', long, value_name = "[USER:PASSWORD@]HOST:PORT")]
+    proxy: Option<Secret>,
+    /// Hosts without a proxy, instead of the hosts in NO_PROXY
+    #[arg(long, value_name = "HOST[,HOST]...")]
+    noproxy: Option<String>,
     /// Take at most this many bytes per second, on average: 500k, 2M
     #[arg(long, value_name = "BYTES", value_parser = rate)]
     limit_rate: Option<u32>,
@@ -98,17 +113,21 @@ async fn carry_out(options: GetOptions) -> ExitCode {
             return ExitCode::from(error.exit_code());
         }
     };
-    let mut first_failure = None;
-    for url in urls {
-        let (code, goes_on) = one(&options, url).await;
-        if code != ExitCode::SUCCESS {
-            first_failure.get_or_insert(code);
+    let connections = Connections::default();
+    let is_stopped = Cell::new(false);
+    let (options, at_once) = (&options, if options.parallel { MOST_AT_ONCE } else { 1 });
+    let downloads = urls.into_iter().map(async |url| {
+        if is_stopped.get() {
+            return ExitCode::SUCCESS;
         }
-        if !goes_on {
-            break;
-        }
-    }
-    first_failure.unwrap_or(ExitCode::SUCCESS)
+        let (code, goes_on) = one(options, &connections, url).await;
+        is_stopped.set(!goes_on);
+        code
+    });
+    let codes: Vec<_> = futures::stream::iter(downloads).buffered(at_once).collect().await;
+    // A qlog that can't be written has been reported.
+    let _ = connections.close().await;
+    codes.into_iter().find(|code| *code != ExitCode::SUCCESS).unwrap_or(ExitCode::SUCCESS)
 }
 
 impl GetOptions {
@@ -127,8 +146,29 @@ impl GetOptions {
             _ if self.retry > 0 && self.to_stdout() => {
                 usage("--retry cannot take back what -o - has written; name a file")
             }
+            _ if self.parallel && !have_names_of_their_own(&urls) => {
+                usage("-Z: two of the files would have the same name")
+            }
             _ => Ok(urls),
         }
+    }
+
+    /// The request for one of the URLs.
+    fn request(&self, url: &str) -> Result<Request, GetError> {
+        let mut request = self.transfer.request(url)?;
+        request.follow = self.location;
+        request.may_use_tcp = !self.http3_only;
+        request.limit_rate = self.limit_rate;
+        request.head_only = self.head;
+        let proxy = self.proxy.as_ref().map(|proxy| proxy.0.as_str());
+        request.proxies = Proxies::new(proxy, self.noproxy.as_deref())?;
+        if self.http3_only && request.proxy().is_some() {
+            return Err(GetError::Usage {
+                reason: "no HTTP proxy passes HTTP/3: leave --http3-only out, or name the host with --noproxy"
+                    .to_owned(),
+            });
+        }
+        Ok(request)
     }
 
     fn to_stdout(&self) -> bool {
@@ -136,11 +176,17 @@ impl GetOptions {
     }
 }
 
+fn have_names_of_their_own(urls: &[&str]) -> bool {
+    let mut names = BTreeSet::new();
+    let requests = urls.iter().filter_map(|url| Request::new(url).ok());
+    requests.map(|request| default_name(&request)).all(|name| names.insert(name))
+}
+
 /// Downloads from one URL: the exit code, and whether the next one has its turn.
-async fn one(options: &GetOptions, url: &str) -> (ExitCode, bool) {
+async fn one(options: &GetOptions, connections: &Connections, url: &str) -> (ExitCode, bool) {
     let TransferOptions { json, silent, .. } = options.transfer;
     let mut note = None;
-    let result = get(options, url, &mut note).await;
+    let result = get(options, connections, url, &mut note).await;
     #[cfg(feature = "operate")]
     if let Ok((report, _)) = &result
         && !options.head
@@ -158,20 +204,20 @@ async fn one(options: &GetOptions, url: &str) -> (ExitCode, bool) {
 
 async fn get(
     options: &GetOptions,
+    connections: &Connections,
     url: &str,
     note: &mut Option<String>,
 ) -> Result<(Report, String), Failure> {
     let mut signals = Signals::catch()?;
-    let mut request = options.transfer.request(url)?;
-    request.follow = options.location;
-    request.may_use_tcp = !options.http3_only;
-    request.limit_rate = options.limit_rate;
-    request.head_only = options.head;
+    let mut request = options.request(url)?;
     let renewal = signals.or(options.transfer.use_token(&mut request)).await?;
-    let bar = options.transfer.progress_bar();
+    let bar = match options.parallel {
+        true => ProgressBar::hidden(),
+        false => options.transfer.progress_bar(),
+    };
     if options.head {
         let mut nowhere = io::sink();
-        let work = download(&request, &mut nowhere, show_head);
+        let work = download(connections, &request, &mut nowhere, show_head);
         let report = signals.or(renewing(renewal, work)).await?;
         return Ok((report, "the standard output".to_owned()));
     }
@@ -179,9 +225,9 @@ async fn get(
         // (a reader should not wait long if the rate is limited)
         let buffer = options.limit_rate.map_or(256 << 10, |rate| rate.min(256 << 10) / 4);
         let mut output = io::BufWriter::with_capacity(buffer as usize, io::stdout());
-        let report = signals
-            .or(renewing(renewal, download(&request, &mut output, show(&bar, options.verbose))))
-            .await;
+        let watch = options.transfer.watch(&bar, show(&bar));
+        let work = download(connections, &request, &mut output, watch);
+        let report = signals.or(renewing(renewal, work)).await;
         bar.finish_and_clear();
         let report = report?;
         let target = "the standard output".to_owned();
@@ -196,7 +242,7 @@ async fn get(
     };
     let name = target.display().to_string();
     let mut kept = None;
-    let work = save_in_attempts(options, &mut request, &target, &mut kept, &bar);
+    let work = save_in_attempts(options, connections, &mut request, &target, &mut kept, &bar);
     let saved = signals.or(renewing(renewal, work)).await;
     bar.finish_and_clear();
     match saved {
@@ -217,6 +263,7 @@ async fn get(
 /// Saves the download, in further attempts after errors that may pass.
 async fn save_in_attempts(
     options: &GetOptions,
+    connections: &Connections,
     request: &mut Request,
     target: &Path,
     kept: &mut Option<PathBuf>,
@@ -224,7 +271,7 @@ async fn save_in_attempts(
 ) -> Result<(Report, PartialFile), GetError> {
     let (mut retries_left, mut pause) = (options.retry, FIRST_PAUSE);
     loop {
-        match save(options, request, target, kept, bar).await {
+        match save(options, connections, request, target, kept, bar).await {
             Err(error) if retries_left > 0 && may_pass(&error) => {
                 if !options.transfer.silent {
                     let seconds = pause.as_secs();
@@ -243,6 +290,7 @@ async fn save_in_attempts(
 /// a failure.
 async fn save(
     options: &GetOptions,
+    connections: &Connections,
     request: &mut Request,
     target: &Path,
     kept: &mut Option<PathBuf>,
@@ -260,7 +308,11 @@ async fn save(
         PartialFile::create(target).map_err(unwritable)?
     };
     *kept = file.kept_part().map(Path::to_owned);
-    let report = download(request, &mut file, show(bar, options.verbose)).await?;
+    let watch = options.transfer.watch(bar, show(bar));
+    let report = download(connections, request, &mut file, watch).await?;
+    if request.qlog.is_some() {
+        connections.close().await?;
+    }
     blocking(file.complete().map_err(unwritable)?, &unwritable).await?;
     Ok((report, file))
 }
@@ -321,29 +373,9 @@ fn default_name(request: &Request) -> String {
     }
 }
 
-/// Shows what `-v` wants to see: addresses, and heads of responses.
-fn tell_event(progress: &Progress) {
-    match progress {
-        Progress::Connecting { remote } => tell!("* connecting to {remote}"),
-        Progress::Connected { remote } => tell!("* connected to {remote}"),
-        Progress::Answered { status, headers } => {
-            tell!("< HTTP {}", status.as_u16());
-            for (name, value) in headers {
-                let value = String::from_utf8_lossy(value.as_bytes());
-                match *name {
-                    header::SET_COOKIE => tell!("< {name}: (not shown)"),
-                    header::LOCATION => tell!("< {name}: {}", redacted(&value)),
-                    _ => tell!("< {name}: {value}"),
-                }
-            }
-        }
-        _ => {}
-    }
-}
-
-fn show(bar: &ProgressBar, verbose: bool) -> impl FnMut(Progress) + '_ {
+fn show(bar: &ProgressBar) -> impl FnMut(Progress) + '_ {
     let mut offset = 0;
-    let mut show = move |progress| match progress {
+    move |progress| match progress {
         Progress::Connecting { remote } => bar.set_message(format!("connecting to {remote}")),
         Progress::Connected { remote } => bar.set_message(format!("waiting for {remote}")),
         Progress::Response { expected_bytes, resumed_from, .. } => {
@@ -358,12 +390,6 @@ fn show(bar: &ProgressBar, verbose: bool) -> impl FnMut(Progress) + '_ {
         }
         Progress::Data { bytes } => bar.set_position(offset + bytes),
         Progress::Answered { .. } | Progress::Sending { .. } => {}
-    };
-    move |progress| {
-        if verbose {
-            bar.suspend(|| tell_event(&progress));
-        }
-        show(progress);
     }
 }
 

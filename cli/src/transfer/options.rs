@@ -2,10 +2,11 @@
 
 use crate::http3::token::{self, FreshToken, TokenSource};
 use crate::http3::{
-    ConnectTo, Family, GetError, Netrc, Places, Request, Resolve, Secret, UserField, basic, bearer,
-    of_user, read_certificates,
+    ConnectTo, Family, GetError, Netrc, Places, Progress, Request, Resolve, Secret, UserField,
+    basic, bearer, of_user, read_certificates, redacted,
 };
 use clap::{Args, ValueHint};
+use http::header;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use packrat_token_client::gateway_key;
 use std::io::{self, IsTerminal};
@@ -45,6 +46,9 @@ pub(crate) struct TransferOptions {
     /// No progress bar and no summary; errors are shown
     #[arg(short, long)]
     pub(crate) silent: bool,
+    /// Show on the standard error which addresses are tried, and the heads of responses
+    #[arg(short, long)]
+    verbose: bool,
     /// Trust the certificate authorities in this PEM file, in addition to the system's
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     cacert: Option<PathBuf>,
@@ -167,6 +171,10 @@ impl TransferOptions {
         request: &mut Request,
     ) -> Result<Option<FreshToken>, GetError> {
         let Some(source) = &self.assist_token_from else { return Ok(None) };
+        if request.proxy().is_some() {
+            // No gateway is on that way.
+            return Ok(None);
+        }
         let (token, renewal, later_tokens) =
             token::fetch(source, request, self.gateway_key).await?;
         request.later_tokens = Some(later_tokens);
@@ -188,6 +196,41 @@ impl TransferOptions {
         bar.set_style(style(false));
         bar.enable_steady_tick(Duration::from_millis(100));
         bar
+    }
+
+    /// Shows events by `show`, and tells them if the user wants that.
+    pub(crate) fn watch<'a>(
+        &self,
+        bar: &'a ProgressBar,
+        mut show: impl FnMut(Progress) + 'a,
+    ) -> impl FnMut(Progress) + 'a {
+        let verbose = self.verbose;
+        move |progress| {
+            if verbose {
+                bar.suspend(|| tell_event(&progress));
+            }
+            show(progress);
+        }
+    }
+}
+
+/// Shows what `-v` wants to see: addresses, and heads of responses.
+fn tell_event(progress: &Progress) {
+    match progress {
+        Progress::Connecting { remote } => tell!("* connecting to {remote}"),
+        Progress::Connected { remote } => tell!("* connected to {remote}"),
+        Progress::Answered { status, headers } => {
+            tell!("< HTTP {}", status.as_u16());
+            for (name, value) in headers {
+                let value = String::from_utf8_lossy(value.as_bytes());
+                match *name {
+                    header::SET_COOKIE => tell!("< {name}: (not shown)"),
+                    header::LOCATION => tell!("< {name}: {}", redacted(&value)),
+                    _ => tell!("< {name}: {value}"),
+                }
+            }
+        }
+        _ => {}
     }
 }
 

@@ -3,8 +3,8 @@
 use super::ending::{self, Failure, Signals, Words};
 use super::options::{TransferOptions, renewing, style};
 use crate::http3::{
-    Begun, GetError, Progress, Report, Request, Resumable, Source, Upload,
-    content_type as type_field, upload,
+    Beginning, Begun, GetError, Progress, Proxies, Report, Request, Resumable, Source, Upload,
+    content_type as type_field, length, upload,
 };
 use clap::{Args, ValueHint};
 use http::{HeaderValue, Method, header};
@@ -55,13 +55,13 @@ pub(crate) struct PutOptions {
     /// Send a POST request instead of PUT
     #[arg(long)]
     post: bool,
-    /// Go on after a break, by the tus protocol (tus.io): the URL is where its server creates uploads
+    /// Go on after a break by the tus protocol (tus.io): the URL is where its server creates uploads
     #[arg(long, conflicts_with_all = ["post", "answer"])]
     tus: bool,
-    /// With --tus: begin anew when the server has forgotten the upload
-    #[arg(long, requires = "tus")]
+    /// Begin anew when the server has forgotten the upload
+    #[arg(long)]
     restart: bool,
-    /// Send the rest of an upload that --tus has begun; the URL is the upload's
+    /// Send the rest of an upload; the URL is the upload's
     #[arg(long = "continue", conflicts_with_all = ["post", "answer", "restart"])]
     continues: bool,
     /// The type of the content, such as application/json [default: the server guesses]
@@ -82,7 +82,8 @@ pub(crate) fn run(options: PutOptions) -> ExitCode {
 async fn carry_out(options: PutOptions) -> ExitCode {
     let TransferOptions { json, silent, .. } = options.transfer;
     let words = Words { command: "packrat put", url: &options.url, role: "input", json, silent };
-    if options.tus || options.continues {
+    let is_stream = matches!(length(&options.file), Ok(None));
+    if options.tus || options.continues || !is_stream {
         let mut place = None;
         let result = put_resumable(&options, &mut place).await;
         let place = place.filter(|_| result.is_err());
@@ -113,9 +114,13 @@ async fn put_resumable(
 ) -> Result<(Report, String), Failure> {
     let mut signals = Signals::catch()?;
     let (mut request, content_type) = request(options)?;
-    let known = options.continues.then(|| request.url.clone());
+    let beginning = match (options.continues, options.tus) {
+        (true, _) => Beginning::Earlier(request.url.clone()),
+        (_, true) => Beginning::Created,
+        _ => Beginning::Whole(options.method()),
+    };
     let mut resumable =
-        Resumable::new(&options.file, content_type, known)?.restarting(options.restart);
+        Resumable::new(&options.file, content_type, beginning)?.restarting(options.restart);
     let renewal = signals.or(options.transfer.use_token(&mut request)).await?;
     let bar = options.transfer.progress_bar();
     let silent = options.transfer.silent;
@@ -126,11 +131,15 @@ async fn put_resumable(
             });
         }
     };
-    let work = resumable.run(&request, show(&bar), paused);
+    let mut answer = options.answer();
+    let watch = options.transfer.watch(&bar, show(&bar));
+    let work = resumable.run(&request, &mut answer, watch, paused);
     let uploaded = signals.or(renewing(renewal, work)).await;
     bar.finish_and_clear();
     *place = resumable.place().cloned();
-    Ok((uploaded?, options.file.display().to_string()))
+    let report = uploaded?;
+    flush(answer)?;
+    Ok((report, options.file.display().to_string()))
 }
 
 /// The request that the options describe, without its token, and the type of the content.
@@ -145,9 +154,32 @@ fn request(options: &PutOptions) -> Result<(Request, Option<HeaderValue>), GetEr
         // s2n-quic sends with CUBIC, which answers each loss: docs/POLICY.md.
         assist.uploads = true;
     }
+    request.proxies = Proxies::new(None, None).unwrap_or_default();
+    if request.proxy().is_some() && !options.transfer.silent {
+        tell!(
+            "packrat put: an upload goes over HTTP/3, which no HTTP proxy passes: HTTPS_PROXY is not used"
+        );
+    }
+    request.proxies = None;
     Ok((request, content_type))
 }
 
+impl PutOptions {
+    fn method(&self) -> Method {
+        if self.post { Method::POST } else { Method::PUT }
+    }
+
+    /// The place of the server's answer.
+    fn answer(&self) -> Box<dyn Write> {
+        if self.answer { Box::new(io::stdout()) } else { Box::new(io::sink()) }
+    }
+}
+
+fn flush(mut answer: impl Write) -> Result<(), GetError> {
+    answer.flush().map_err(|source| GetError::Write { target: "the answer".to_owned(), source })
+}
+
+/// Sends a stream, which can't be read again.
 async fn put(options: &PutOptions) -> Result<(Report, String), Failure> {
     let mut signals = Signals::catch()?;
     let (mut request, content_type) = request(options)?;
@@ -156,19 +188,19 @@ async fn put(options: &PutOptions) -> Result<(Report, String), Failure> {
     let renewal = signals.or(options.transfer.use_token(&mut request)).await?;
     let bar = options.transfer.progress_bar();
     let body = Upload {
-        method: if options.post { Method::POST } else { Method::PUT },
+        method: options.method(),
         headers: type_field(content_type),
         source,
         begun: Begun::default(),
         whole: None,
+        offered: None,
     };
-    let mut answer: Box<dyn Write> =
-        if options.answer { Box::new(io::stdout()) } else { Box::new(io::sink()) };
-    let uploaded =
-        signals.or(renewing(renewal, upload(&request, body, &mut answer, show(&bar)))).await;
+    let mut answer = options.answer();
+    let watch = options.transfer.watch(&bar, show(&bar));
+    let uploaded = signals.or(renewing(renewal, upload(&request, body, &mut answer, watch))).await;
     bar.finish_and_clear();
     let report = uploaded?;
-    answer.flush().map_err(|source| GetError::Write { target: "the answer".to_owned(), source })?;
+    flush(answer)?;
     Ok((report, name))
 }
 

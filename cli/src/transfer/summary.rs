@@ -29,10 +29,11 @@ pub(crate) fn text(report: &Report, file: &str) -> String {
 
 fn assistance(report: &Report) -> String {
     if report.protocol != "h3" {
-        return format!(
-            "none: UDP brought no answer, and the transfer went over TCP ({})",
-            report.protocol
-        );
+        let reason = match &report.proxy {
+            Some(proxy) => format!("the proxy {proxy} passes no UDP"),
+            None => "UDP brought no answer, or not all of it".to_owned(),
+        };
+        return format!("none: {reason}; the transfer went over TCP ({})", report.protocol);
     }
     let Some(stats) = &report.assist else { return "off".to_owned() };
     if stats.failed {
@@ -124,6 +125,7 @@ pub(crate) fn json(url: &str, report: &Report, role: &str, file: &str) -> Value 
         "remote": report.remote.to_string(),
         "status": report.status,
         "protocol": report.protocol,
+        "proxy": report.proxy,
         "bytes": report.bytes,
         "expected_bytes": report.expected_bytes,
         "resumed_from": report.resumed_from,

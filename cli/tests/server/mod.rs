@@ -1,6 +1,9 @@
 //! An HTTP/3 server of another implementation (quinn, h3-quinn) than the client's, in its own
 //! thread.
 
+mod draft;
+#[allow(dead_code, reason = "not every test that has this server has TCP")]
+pub(crate) mod proxy;
 #[allow(dead_code, reason = "not every test that has this server has TCP")]
 pub(crate) mod tcp;
 mod tus;
@@ -133,7 +136,9 @@ impl Server {
 
 async fn serve(endpoint: quinn::Endpoint) {
     let uploads = Arc::new(tus::Uploads::default());
+    let mut number = 0;
     while let Some(incoming) = endpoint.accept().await {
+        number += 1;
         let uploads = Arc::clone(&uploads);
         tokio::spawn(async move {
             let Ok(connection) = incoming.await else { return };
@@ -155,8 +160,19 @@ async fn serve(endpoint: quinn::Endpoint) {
                         quic.close(7_u32.into(), b"no");
                         return;
                     }
+                    if request.uri().path().starts_with("/connection/") {
+                        let response = http::Response::new(());
+                        let _ = stream.send_response(response).await;
+                        let _ = stream.send_data(number.to_string().into()).await;
+                        let _ = stream.finish().await;
+                        return;
+                    }
                     if request.uri().path().starts_with("/tus") {
                         let _ = uploads.respond(&request, &mut stream, &quic).await;
+                        return;
+                    }
+                    if request.uri().path().starts_with("/draft") {
+                        let _ = uploads.respond_by_draft(&request, &mut stream, &quic).await;
                         return;
                     }
                     // Clients may leave at any moment.
@@ -268,6 +284,7 @@ async fn respond<S: h3::quic::BidiStream<bytes::Bytes>>(
             content[..STALL_AFTER].to_vec(),
             true,
         ),
+        ("/silent", None) => std::future::pending().await,
         ("/short", None) => {
             (response.header("content-length", 1000), content[..10].to_vec(), false)
         }

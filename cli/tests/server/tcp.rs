@@ -90,10 +90,10 @@ fn respond(
     let content = file();
     let range = request.headers().get("range").map(|range| range.to_str().unwrap());
     let (status, body) = match (request.uri().path(), range) {
-        _ if host.as_deref() != Some("localhost") => (400, Vec::new()),
-        ("/file" | "/file-over-tcp", None) => (200, content),
+        _ if !matches!(host.as_deref(), Some("localhost" | "other.example")) => (400, Vec::new()),
+        ("/file" | "/file-over-tcp" | "/silent", None) => (200, content),
         ("/fields", _) => (200, fields(request.headers())),
-        ("/file", Some(range)) => {
+        ("/file" | "/stall", Some(range)) => {
             let first = first_byte(range);
             let value = format!("bytes {first}-{}/{}", content.len() - 1, content.len());
             response = response.header("content-range", value);

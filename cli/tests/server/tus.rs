@@ -7,21 +7,26 @@ use h3::server::RequestStream;
 use http::{Method, Request, Response};
 use std::collections::HashMap;
 use std::sync::Mutex;
+use tokio::sync::Notify;
 
-/// `/tus-breaking` closes the connection after each further piece of this many bytes of an upload.
+/// A path ending in `-breaking` closes the connection after each further piece of this many bytes of an upload.
 const BREAK_AFTER: usize = 1_300_000;
 /// `/tus-taking-parts` keeps at most this many bytes of each request, and reports that.
 const PART: usize = 1_000_000;
 
 /// The uploads of a server.
 #[derive(Default)]
-pub(crate) struct Uploads(Mutex<HashMap<String, Upload>>);
+pub(crate) struct Uploads(
+    pub(super) Mutex<HashMap<String, Upload>>,
+    /// A client has seen an offer to resume.
+    pub(super) Notify,
+);
 
 #[derive(Clone)]
-struct Upload {
-    length: usize,
+pub(super) struct Upload {
+    pub(super) length: usize,
     metadata: String,
-    content: Vec<u8>,
+    pub(super) content: Vec<u8>,
 }
 
 impl Uploads {
@@ -87,7 +92,7 @@ impl Uploads {
     }
 
     /// Begins an upload: its path.
-    fn create(&self, path: &str, length: usize, metadata: &str) -> String {
+    pub(super) fn create(&self, path: &str, length: usize, metadata: &str) -> String {
         let mut uploads = self.0.lock().unwrap();
         let (place, metadata) = (format!("{path}/{}", uploads.len()), metadata.to_owned());
         uploads.insert(place.clone(), Upload { length, metadata, content: Vec::new() });
@@ -96,7 +101,7 @@ impl Uploads {
 
     /// Takes the rest of an upload that has this many bytes: the status, and its bytes now. `None`:
     /// the connection is broken.
-    async fn take<S: h3::quic::BidiStream<bytes::Bytes>>(
+    pub(super) async fn take<S: h3::quic::BidiStream<bytes::Bytes>>(
         &self,
         path: &str,
         had: usize,
@@ -113,7 +118,7 @@ impl Uploads {
                 let length = part.len();
                 chunk.advance(length);
             }
-            if path == "/tus-forgetting/0" {
+            if path.ends_with("-forgetting/0") {
                 uploads.remove(path);
                 // The next upload is another one.
                 uploads.insert(
@@ -123,7 +128,7 @@ impl Uploads {
                 quic.close(7_u32.into(), b"break");
                 return Ok(None);
             }
-            if path.starts_with("/tus-breaking") && content.len() >= had + BREAK_AFTER {
+            if path.contains("-breaking/") && content.len() >= had + BREAK_AFTER {
                 quic.close(7_u32.into(), b"break");
                 // Bytes that have come already are not read.
                 return Ok(None);

@@ -28,7 +28,7 @@ use self::listener::{Entrance, Listener};
 pub use self::turning::TurnListener;
 use self::upstream::{Upstream, Wire};
 use crate::handle::{Command, Handle};
-use crate::network::{NetworkEvents, Wakefulness, is_of_this_host};
+use crate::network::{NetworkEvents, Wakefulness, choose, is_of_this_host};
 use crate::socket::{Run, Way};
 use crate::socks::AssociationId;
 use crate::statistics::{FlowStatus, ServiceStatus, Status};
@@ -280,6 +280,7 @@ impl Agent {
         let service = peer.service;
         let known = self.table.find(peer);
         let Some(id) = known.or_else(|| self.begin(peer, message, now)) else { return };
+        self.leave_silence(id, now);
         if !self.table.has_mark(id, message.mark) {
             self.with(id, |table, wire| table.set_mark(id, message.mark, now, wire));
         }
@@ -396,14 +397,20 @@ impl Agent {
                     self.with(id, |table, wire| table.give_access(id, now, wire));
                 }
             }
-            Command::SetTarget(_, to) if self.is_own(to) => {
-                tracing::warn!(%to, "a service's name leads to the agent itself, and is not followed");
-            }
-            Command::SetTarget(service, to) => {
-                if let Some(listener) = self.listeners.get_mut(service)
+            Command::SetTargets(service, mut targets) => {
+                targets.retain(|to| !self.is_own(*to));
+                if targets.is_empty() {
+                    tracing::warn!(
+                        service,
+                        "a name leads to the agent itself, and is not followed"
+                    );
+                } else if let Some(listener) = self.listeners.get_mut(service)
                     && matches!(listener.entrance, Entrance::Service(_))
                 {
-                    listener.to = Some(to);
+                    if listener.to.is_none_or(|to| !targets.contains(&to)) {
+                        listener.to = choose(targets.iter().copied());
+                    }
+                    listener.targets = targets;
                 }
             }
             Command::Resolved(name, address) => self.on_resolved(name, address, now),

@@ -13,7 +13,7 @@ use crate::statistics::Status;
 /// A request of another thread's.
 pub(crate) enum Command {
     SetAccess(usize, Access),
-    SetTarget(usize, SocketAddr),
+    SetTargets(usize, Vec<SocketAddr>),
     Resolved(Name, Option<SocketAddr>),
     Status(Sender<Status>),
     Stop,
@@ -23,7 +23,7 @@ impl std::fmt::Debug for Command {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str(match self {
             Self::SetAccess(..) => "SetAccess",
-            Self::SetTarget(..) => "SetTarget",
+            Self::SetTargets(..) => "SetTargets",
             Self::Resolved(..) => "Resolved",
             Self::Status(_) => "Status",
             Self::Stop => "Stop",
@@ -51,10 +51,10 @@ impl Handle {
         self.tell(Command::SetAccess(service, access));
     }
 
-    /// Sets another address of a service, for flows that begin from now on. An address of the
-    /// agent's own is refused.
-    pub fn set_target(&self, service: usize, to: SocketAddr) {
-        self.tell(Command::SetTarget(service, to));
+    /// Sets the addresses of a service's name. A flow keeps its address as long as that answers; others
+    /// begin at the present one if it is among these. Addresses of the agent's own are refused.
+    pub fn set_targets(&self, service: usize, addresses: Vec<SocketAddr>) {
+        self.tell(Command::SetTargets(service, addresses));
     }
 
     /// The agent's figures; `None`: it has ended.

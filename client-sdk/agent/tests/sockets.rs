@@ -23,14 +23,14 @@ use packrat_path::{
 };
 
 /// An agent in a thread of its own; ends when it is dropped.
-struct Running {
-    handle: Handle,
-    address: SocketAddr,
+pub(crate) struct Running {
+    pub(crate) handle: Handle,
+    pub(crate) address: SocketAddr,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Running {
-    fn start(to: SocketAddr, limits: Limits) -> Self {
+    pub(crate) fn start(to: SocketAddr, limits: Limits) -> Self {
         Self::with(to, limits, ClientConfig::default())
     }
 
@@ -53,7 +53,7 @@ impl Running {
         Self { handle, address, thread: Some(thread) }
     }
 
-    fn status(&self) -> Status {
+    pub(crate) fn status(&self) -> Status {
         self.handle.status().unwrap()
     }
 
@@ -430,7 +430,7 @@ fn a_service_is_never_the_agent_itself() {
     let mut circle = agent.address;
     for ip in [agent.address.ip(), Ipv4Addr::UNSPECIFIED.into()] {
         circle.set_ip(ip);
-        agent.handle.set_target(0, circle);
+        agent.handle.set_targets(0, vec![circle]);
     }
     let program = UdpSocket::bind(ANY_PORT).unwrap();
     program.send_to(b"where to?", agent.address).unwrap();

@@ -23,6 +23,7 @@
 //!   failures cannot harm the connection
 //! - [`Counters`], [`Condition`]: a flow's figures, the same in every SDK
 //! - [`SourceAddress`]: detects a change of network
+//! - [`Silence`]: detects a peer that does not answer any more
 //! - [`ClientEvent`]: events of an observed connection
 #![forbid(unsafe_code)]
 
@@ -52,6 +53,7 @@ mod renewal;
 mod scheduler;
 mod session;
 mod shim;
+mod silence;
 mod source_address;
 mod stats;
 mod thin;
@@ -78,6 +80,7 @@ pub use packrat_wire::number::NumberHeader;
 pub use packrat_wire::{Epoch, MessageCounter, SessionId};
 pub use renewal::RenewalSchedule;
 pub use shim::{Input, Order, Released, Shim, ShimStats, Verdict};
+pub use silence::Silence;
 pub use source_address::SourceAddress;
 pub use stats::{AssistState, AssistStats};
 pub use token::{Token, TokenTooLong};

@@ -3,11 +3,12 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Instant;
 
 use packrat_client::{Access, AssistStats};
 use packrat_wire::estimate::Timestamp;
+use socket2::{Domain, Socket, Type};
 use tokio::net::UdpSocket;
 use tokio::time::{sleep_until, timeout};
 
@@ -47,7 +48,9 @@ macro_rules! core {
 /// A stream's receiver on a socket of its own.
 #[derive(Debug)]
 pub struct UdpReceiver {
+    /// Not connected: after a change of network it sends from the new address.
     socket: UdpSocket,
+    peer: SocketAddr,
     /// The socket on which a multicast stream arrives.
     group: Option<UdpSocket>,
     core: Core,
@@ -102,7 +105,7 @@ impl UdpReceiver {
         access: Access,
     ) -> io::Result<Self> {
         let group = match group {
-            Some(group) => Some(join(group).await?),
+            Some(group) => Some(join(group, gateway)?),
             None => None,
         };
         let subscription = Subscription::new(numbers, config, access, seed()?, Timestamp::ZERO);
@@ -110,12 +113,10 @@ impl UdpReceiver {
     }
 
     async fn open(peer: SocketAddr, group: Option<UdpSocket>, core: Core) -> io::Result<Self> {
-        let local: SocketAddr =
-            if peer.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
-        let socket = UdpSocket::bind(local).await?;
-        socket.connect(peer).await?;
+        let socket = UdpSocket::bind(any(peer)).await?;
         Ok(Self {
             socket,
+            peer,
             group,
             core,
             origin: Instant::now(),
@@ -132,7 +133,7 @@ impl UdpReceiver {
     /// The next unit in order, at its time. May be dropped and called again at any moment.
     ///
     /// # Errors
-    /// The socket fails. A closed port at the peer is no error: the sender may come yet.
+    /// The socket fails. A closed port at the peer or a missing network is no error: both may come yet.
     pub async fn next(&mut self) -> io::Result<Unit> {
         loop {
             let now = self.now();
@@ -155,13 +156,13 @@ impl UdpReceiver {
             let due = due.map_or(self.hello_at, |at| at.min(self.hello_at));
             let due = self.origin + due.saturating_since(Timestamp::ZERO);
             tokio::select! {
-                received = self.socket.recv(&mut self.buffer) => match received {
-                    Ok(length) => {
+                received = self.socket.recv_from(&mut self.buffer) => match received {
+                    Ok((length, from)) if is_same(from, self.peer) => {
                         let now = self.now();
                         core!(&mut self.core, core => core.on_datagram(&self.buffer[..length], now));
                     }
-                    Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
-                    Err(error) => return Err(error),
+                    Ok(_) => {}
+                    Err(error) => unless_it_passes(error)?,
                 },
                 received = receive(self.group.as_ref(), &mut self.group_buffer) => {
                     let (length, now) = (received?, self.now());
@@ -173,10 +174,7 @@ impl UdpReceiver {
     }
 
     async fn send(&self, datagram: &[u8]) -> io::Result<()> {
-        match self.socket.send(datagram).await {
-            Err(error) if error.kind() != io::ErrorKind::ConnectionRefused => Err(error),
-            _ => Ok(()),
-        }
+        send(&self.socket, datagram, self.peer).await
     }
 
     /// Ends the gateway's stream to this receiver.
@@ -212,20 +210,70 @@ fn seed() -> io::Result<[u8; 32]> {
     Ok(seed)
 }
 
-/// A socket that hears a multicast group.
-async fn join(group: SocketAddr) -> io::Result<UdpSocket> {
-    let socket = UdpSocket::bind(group).await?;
-    match group.ip() {
-        IpAddr::V4(address) if address.is_multicast() => {
-            socket.join_multicast_v4(address, Ipv4Addr::UNSPECIFIED)?;
+/// A socket that hears a multicast group, beside others of this host: on the group's interface, for
+/// IPv4 on the one towards the gateway.
+fn join(group: SocketAddr, gateway: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(group), Type::DGRAM, None)?;
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&group.into())?;
+    match group {
+        SocketAddr::V4(group) if group.ip().is_multicast() => {
+            let towards = std::net::UdpSocket::bind(any(gateway)).and_then(|probe| {
+                probe.connect(gateway)?;
+                probe.local_addr()
+            });
+            let interface = match towards.map(|local| local.ip()) {
+                Ok(IpAddr::V4(address)) => address,
+                _ => Ipv4Addr::UNSPECIFIED,
+            };
+            socket.join_multicast_v4(group.ip(), &interface)?;
         }
-        IpAddr::V6(address) if address.is_multicast() => socket.join_multicast_v6(&address, 0)?,
+        SocketAddr::V6(group) if group.ip().is_multicast() => {
+            socket.join_multicast_v6(group.ip(), group.scope_id())?;
+        }
         _ => {
             let reason = format!("{group} is no multicast group");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
         }
     }
-    Ok(socket)
+    UdpSocket::from_std(socket.into())
+}
+
+/// Any address of this host, of the peer's family.
+fn any(peer: SocketAddr) -> SocketAddr {
+    match peer {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    }
+}
+
+/// True for two forms of one address: scope and flow label of IPv6 are this host's.
+fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
+    (one.ip().to_canonical(), one.port()) == (other.ip().to_canonical(), other.port())
+}
+
+async fn send(socket: &UdpSocket, datagram: &[u8], to: SocketAddr) -> io::Result<()> {
+    match socket.send_to(datagram, to).await {
+        Ok(_) => Ok(()),
+        Err(error) => unless_it_passes(error),
+    }
+}
+
+/// The error, unless the network may be back, or the peer, or room in the system, by the next datagram.
+fn unless_it_passes(error: io::Error) -> io::Result<()> {
+    use io::ErrorKind::{
+        AddrNotAvailable, ConnectionRefused, HostUnreachable, NetworkDown, NetworkUnreachable,
+        PermissionDenied,
+    };
+    /// ENOBUFS of Linux, of BSDs, and of Windows.
+    const NO_BUFFERS: [i32; 3] = [105, 55, 10_055];
+    match error.kind() {
+        AddrNotAvailable | ConnectionRefused | HostUnreachable | NetworkDown
+        | NetworkUnreachable | PermissionDenied => Ok(()),
+        _ if error.raw_os_error().is_some_and(|code| NO_BUFFERS.contains(&code)) => Ok(()),
+        _ => Err(error),
+    }
 }
 
 /// The next datagram of the group, if there is one; else never.
@@ -323,14 +371,16 @@ impl UdpSender {
             };
             let (length, from) = match received {
                 Ok(received) => received,
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => continue,
-                Err(error) => return Err(error),
+                Err(error) => {
+                    unless_it_passes(error)?;
+                    continue;
+                }
             };
             match self.sender.on_datagram(&self.buffer[..length]) {
                 Some(Heard::Asked(retransmissions)) if self.is_there(from) => {
                     self.receiver = Some((from, Instant::now()));
                     for datagram in retransmissions {
-                        self.socket.send_to(&datagram, from).await?;
+                        send(&self.socket, &datagram, from).await?;
                     }
                 }
                 Some(Heard::Asked(_)) => self.ask(from).await?,
@@ -360,7 +410,7 @@ impl UdpSender {
             self.asked.pop_front();
         }
         self.asked.push_back((address, challenge));
-        self.socket.send_to(&datagram, address).await.map(|_| ())
+        send(&self.socket, &datagram, address).await
     }
 
     /// Sends a unit, if there is a receiver.
@@ -372,7 +422,7 @@ impl UdpSender {
         let datagram = self.sender.send(unit, now).ok_or(io::ErrorKind::InvalidInput)?;
         match self.receiver {
             Some((receiver, heard)) if heard.elapsed() < RECEIVER_SILENCE => {
-                self.socket.send_to(&datagram, receiver).await.map(|_| ())
+                send(&self.socket, &datagram, receiver).await
             }
             _ => Ok(()),
         }

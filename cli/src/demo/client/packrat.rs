@@ -10,8 +10,8 @@ use packrat_s2n_quic::ClientConfig;
 
 use super::super::error::DemoError;
 use crate::http3::{
-    Begun, GetError, Progress, Report, Request, Source, Trust, Upload, download, read_certificates,
-    upload,
+    Begun, Connections, GetError, Progress, Report, Request, Source, Trust, Upload, download,
+    read_certificates, upload,
 };
 
 /// The parameters of a transfer.
@@ -34,8 +34,9 @@ impl Transfer<'_> {
     /// and not kept.
     pub(crate) async fn download(&self, progress: impl Fn(u64)) -> Result<Report, DemoError> {
         let request = self.request().map_err(failed)?;
-        let report = download(&request, &mut io::sink(), bytes_of(progress)).await;
-        report.map_err(failed)
+        let connections = Connections::default();
+        let report = download(&connections, &request, &mut io::sink(), bytes_of(progress)).await;
+        connections.close().await.and(report).map_err(failed)
     }
 
     /// Uploads `source`, a file; calls `progress` with the number of bytes that QUIC has taken.
@@ -53,6 +54,7 @@ impl Transfer<'_> {
             source,
             begun: Begun::default(),
             whole: None,
+            offered: None,
         };
         let report = upload(&request, body, &mut io::sink(), bytes_of(progress)).await;
         report.map_err(failed)

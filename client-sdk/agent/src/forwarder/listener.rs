@@ -5,12 +5,12 @@ use std::net::{SocketAddr, UdpSocket};
 
 use mio::{Interest, Registry, Token};
 use packrat_client::ClientConfig;
-use packrat_socket::Peer;
+use packrat_socket::{Message, Peer};
 
 use super::turning::{TurnListener, Turning};
 use super::upstream::Framing;
 use crate::handle::{Command, Handle};
-use crate::socket::{DontFragment, Socket};
+use crate::socket::{DontFragment, Socket, is_quic_initial};
 use crate::socks::{AssociationId, Socks, SocksListener};
 
 /// A service that programs reach through the agent.
@@ -59,6 +59,8 @@ pub(super) struct Listener {
     pub(super) listen: SocketAddr,
     /// The service, where programs do not choose their destinations.
     pub(super) to: Option<SocketAddr>,
+    /// All addresses of its name.
+    pub(super) targets: Vec<SocketAddr>,
     pub(super) dont_fragment: DontFragment,
     pub(super) send_errors: u64,
     pub(super) foreign: u64,
@@ -88,7 +90,17 @@ impl Listener {
             Target::Service(to) => (Entrance::Service(socket), Some(to)),
             Target::Original { port } => (Entrance::Redirected(socket, port), None),
         };
-        Ok(Self { name, entrance, listen, to, dont_fragment, send_errors: 0, foreign: 0 })
+        let targets = to.into_iter().collect();
+        Ok(Self { name, entrance, listen, to, targets, dont_fragment, send_errors: 0, foreign: 0 })
+    }
+
+    /// The address to try after a silent one. Flows that begin take it as well.
+    pub(super) fn next_target(&mut self, silent: SocketAddr) -> Option<SocketAddr> {
+        if self.to == Some(silent) {
+            let position = self.targets.iter().position(|target| *target == silent)?;
+            self.to = self.targets.iter().cycle().nth(position + 1).copied();
+        }
+        self.to
     }
 
     /// Listens to programs that choose their destinations; `answers` brings resolved names.
@@ -104,7 +116,8 @@ impl Listener {
         let mut socks = Box::new(Socks::new(socket, allow, answer)?);
         socks.register(registry, token)?;
         let entrance = Entrance::Socks(socks);
-        Ok(Self { name, entrance, listen, to: None, dont_fragment, send_errors: 0, foreign: 0 })
+        let (to, targets) = (None, Vec::new());
+        Ok(Self { name, entrance, listen, to, targets, dont_fragment, send_errors: 0, foreign: 0 })
     }
 
     /// Listens to programs that speak TURN.
@@ -118,7 +131,8 @@ impl Listener {
         let mut turning = Box::new(Turning::new(turn)?);
         registry.register(&mut turning.socket.socket, token, Interest::READABLE)?;
         let entrance = Entrance::Turn(turning);
-        Ok(Self { name, entrance, listen, to: None, dont_fragment, send_errors: 0, foreign: 0 })
+        let (to, targets) = (None, Vec::new());
+        Ok(Self { name, entrance, listen, to, targets, dont_fragment, send_errors: 0, foreign: 0 })
     }
 
     /// The socket that a program's datagrams come from and go to.
@@ -129,6 +143,18 @@ impl Listener {
             (Entrance::Socks(socks), Some((association, _))) => socks.relay(association),
             (Entrance::Turn(turning), _) => Some(&turning.socket),
             _ => None,
+        }
+    }
+
+    /// True if datagrams of a flow that begins with this message may be taken apart.
+    pub(super) fn may_fragment(&self, first: &Message<'_>) -> bool {
+        match self.dont_fragment {
+            DontFragment::Always => false,
+            DontFragment::Never => true,
+            DontFragment::Auto => {
+                let datagram = first.datagrams().next();
+                !datagram.is_some_and(|(datagram, _)| is_quic_initial(datagram))
+            }
         }
     }
 

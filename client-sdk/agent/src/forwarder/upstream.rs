@@ -1,17 +1,18 @@
 //! The sockets of flows towards their services, from a flow's first datagram to its end.
 
+use std::cell::Cell;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
 use mio::Interest;
-use packrat_client::{SourceAddress, Timestamp};
+use packrat_client::{Silence, SourceAddress, Timestamp};
 use packrat_socket::{Batch, FlowId, Mark, Message, Outlet, Peer, same_peer, source_towards};
 
-use super::listener::{Entrance, Listener};
+use super::listener::Entrance;
 use super::{Agent, TURN_RECEIVES};
 use crate::network::is_of_this_host;
-use crate::socket::{DontFragment, Run, Socket, Way, is_quic_initial};
+use crate::socket::{Run, Socket, Way};
 use crate::socks::header;
 use crate::token::Ready;
 use crate::turn::{channel_header, indication};
@@ -28,6 +29,10 @@ pub(super) struct Upstream {
     pub(super) local: Option<IpAddr>,
     /// The bytes in front of each datagram for the program.
     pub(super) header: Vec<u8>,
+    may_fragment: bool,
+    silence: Silence,
+    /// The program has got a datagram. Not all programs wait for any.
+    is_answered: Cell<bool>,
 }
 
 /// The form of a flow's datagrams for the program.
@@ -90,6 +95,7 @@ impl Wire<'_> {
 
 impl Outlet<Mark> for Wire<'_> {
     fn deliver(&mut self, datagram: &[u8], mark: Mark) {
+        self.upstream.is_answered.set(true);
         let way = self.to_program();
         self.errors += self.framing.send(self.run, self.listener, way, datagram, mark);
     }
@@ -155,6 +161,9 @@ impl Agent {
             (Entrance::Socks(_), Some(to)) => header(to),
             _ => Vec::new(),
         };
+        let mut source = SourceAddress::default();
+        source.set(source_towards(to));
+        let may_fragment = listener.may_fragment(first);
         let (socket, bound, local) = match &listener.entrance {
             Entrance::Turn(turning) => {
                 let (socket, local) = turning.shared(peer)?;
@@ -162,20 +171,81 @@ impl Agent {
             }
             entrance => {
                 let is_redirected = matches!(entrance, Entrance::Redirected(..));
-                let mut socket = own_socket(listener, peer, first, to, is_redirected)?;
-                let bound = socket.socket.local_addr()?;
-                let token = Ready::Flow(id).token()?;
-                self.poll.registry().register(&mut socket.socket, token, Interest::READABLE)?;
+                // A program of this host may have chosen the address that it sends from.
+                let is_chosen = |ip: &IpAddr| {
+                    is_redirected && source_towards(to) != Some(*ip) && is_of_this_host(*ip)
+                };
+                let from = Some(peer.address.ip()).filter(is_chosen).unwrap_or(any(to));
+                let (socket, bound) = self.bind(id, from, may_fragment)?;
                 // Answers come from the address that the program has sent to.
                 let local = first.local.filter(|_| is_redirected || listener.has_several());
-                (Arc::new(socket), Some(bound), local)
+                (socket, Some(bound), local)
             }
         };
-        let mut source = SourceAddress::default();
-        source.set(source_towards(to));
-        self.upstreams.insert(id, Upstream { socket, bound, to, source, local, header });
+        let (silence, is_answered) = (Silence::default(), Cell::default());
+        let upstream = Upstream {
+            socket,
+            bound,
+            to,
+            source,
+            local,
+            header,
+            may_fragment,
+            silence,
+            is_answered,
+        };
+        self.upstreams.insert(id, upstream);
         self.bound.extend(bound);
         Ok(())
+    }
+
+    /// A socket for a flow. It is not connected: after a change of network it sends from the new
+    /// address.
+    fn bind(
+        &self,
+        id: FlowId,
+        from: IpAddr,
+        may_fragment: bool,
+    ) -> io::Result<(Arc<Socket>, SocketAddr)> {
+        let mut socket = Socket::new(UdpSocket::bind((from, 0))?, may_fragment)?;
+        let bound = socket.socket.local_addr()?;
+        let token = Ready::Flow(id).token()?;
+        self.poll.registry().register(&mut socket.socket, token, Interest::READABLE)?;
+        Ok((Arc::new(socket), bound))
+    }
+
+    /// Takes another way to a service that has fallen silent: the next address of its name, and another
+    /// source port. A flow that was never answered, which may be of a program that only sends, keeps
+    /// its port unless there is another address.
+    pub(super) fn leave_silence(&mut self, id: FlowId, now: Timestamp) {
+        let Some(upstream) = self.upstreams.get_mut(&id) else { return };
+        if !upstream.silence.is_over(now) {
+            return;
+        }
+        // Other flows may share the socket.
+        let Some(bound) = upstream.bound else { return };
+        let (silent, may_fragment) = (upstream.to, upstream.may_fragment);
+        let is_answered = upstream.is_answered.get();
+        let Some(peer) = self.table.peer(id) else { return };
+        let listener = self.listeners.get_mut(peer.service).filter(|_| peer.through.is_none());
+        let to = listener.and_then(|listener| listener.next_target(silent)).unwrap_or(silent);
+        if to == silent && !is_answered {
+            return;
+        }
+        let from = if to.is_ipv4() == bound.is_ipv4() { bound.ip() } else { any(to) };
+        match self.bind(id, from, may_fragment) {
+            Ok((socket, new)) => {
+                tracing::info!(%silent, %to, "a service has fallen silent: its flow takes another way");
+                self.bound.remove(&bound);
+                self.bound.insert(new);
+                if let Some(upstream) = self.upstreams.get_mut(&id) {
+                    (upstream.socket, upstream.bound, upstream.to) = (socket, Some(new), to);
+                    upstream.source.set(source_towards(to));
+                }
+                self.with(id, |table, wire| table.on_network_change(id, now, wire));
+            }
+            Err(error) => tracing::warn!(%error, %silent, "a flow can't take another way"),
+        }
     }
 
     pub(super) fn drop_upstream(&mut self, id: FlowId) {
@@ -192,6 +262,11 @@ impl Agent {
                 return false;
             }
             let now = self.now();
+            if batch.messages().any(|message| same_peer(message.source) == same_peer(to))
+                && let Some(upstream) = self.upstreams.get_mut(&id)
+            {
+                upstream.silence.end();
+            }
             let mut foreign = 0;
             self.with(id, |table, wire| {
                 for message in batch.messages() {
@@ -215,32 +290,12 @@ impl Agent {
     }
 }
 
-/// The socket of a flow that shares none.
-fn own_socket(
-    listener: &Listener,
-    peer: Peer,
-    first: &Message<'_>,
-    to: SocketAddr,
-    is_redirected: bool,
-) -> io::Result<Socket> {
-    let any: IpAddr = match to {
+/// Any address of this host, of a service's family.
+fn any(to: SocketAddr) -> IpAddr {
+    match to {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let may_fragment = match listener.dont_fragment {
-        DontFragment::Always => false,
-        DontFragment::Never => true,
-        DontFragment::Auto => {
-            let datagram = first.datagrams().next();
-            !datagram.is_some_and(|(datagram, _)| is_quic_initial(datagram))
-        }
-    };
-    // A program of this host may have chosen the address that it sends from.
-    let is_chosen =
-        |ip: &IpAddr| is_redirected && source_towards(to) != Some(*ip) && is_of_this_host(*ip);
-    let from = Some(peer.address.ip()).filter(is_chosen).unwrap_or(any);
-    // Not connected: after a change of network it sends from the new address.
-    Socket::new(UdpSocket::bind((from, 0))?, may_fragment)
+    }
 }
 
 /// True if the process, or the system, has as many descriptors as it may have.
@@ -273,6 +328,9 @@ mod tests {
             source: SourceAddress::default(),
             local: None,
             header: Vec::new(),
+            may_fragment: true,
+            silence: Silence::default(),
+            is_answered: Cell::default(),
         };
         let listener = Socket::new(bound(), true).unwrap();
         let (mut run, mut batch, program) = (Run::default(), Batch::new(), to);
