@@ -24,11 +24,12 @@ use super::error::RunError;
 use super::gateway_api::Served;
 use super::gateway_objects::GatewayObjects;
 use super::health::{self, Health};
+use super::injector::Injector;
 use super::observations::Observations;
 use super::readings::Readings;
 use super::snapshot::{Snapshots, Surroundings};
-use super::{gateway_api, injector, keys, listening, reports, tenant_secrets, tls, watches};
-use crate::inject::Sidecar;
+use super::{gateway_api, keys, listening, reports, tenant_secrets, tls, watches};
+use crate::inject::{Room, Sidecar};
 use crate::object_key::ObjectKey;
 use crate::workload::Platform;
 
@@ -171,14 +172,22 @@ impl<'a> Replica<'a> {
         identities: &Identities,
         tasks: &mut JoinSet<()>,
     ) -> Result<(), RunError> {
-        let sidecar = Arc::new(Sidecar {
-            image: self.options.gateway.gateway_image.clone(),
-            pull_policy: self.options.gateway.gateway_image_pull_policy.clone(),
-            listen_address: self.listen_address.clone(),
+        let gateway = &self.options.gateway;
+        let injector = Arc::new(Injector {
+            client: self.client.clone(),
+            sidecar: Sidecar {
+                image: gateway.gateway_image.clone(),
+                pull_policy: gateway.gateway_image_pull_policy.clone(),
+                pull_secrets: gateway.gateway_image_pull_secrets.clone(),
+                user: gateway.gateway_user,
+                listen_address: self.listen_address.clone(),
+                resources: gateway.sidecar_resources.clone(),
+                room: Room::default(),
+            },
         });
         let listener = listen(self.options.listen.webhook_listen).await?;
         tasks.spawn(tls::serve(listener, identities.webhook(), move |request, _| {
-            injector::answer(request, Arc::clone(&sidecar))
+            Arc::clone(&injector).answer(request)
         }));
         Ok(())
     }
@@ -205,6 +214,8 @@ impl<'a> Replica<'a> {
             platform: Platform {
                 image: self.options.gateway.gateway_image.clone(),
                 pull_policy: self.options.gateway.gateway_image_pull_policy.clone(),
+                pull_secrets: self.options.gateway.gateway_image_pull_secrets.clone(),
+                user: self.options.gateway.gateway_user,
                 discovery_host: self.options.discovery_host(),
                 discovery_port: self.options.service.discovery_port,
                 discovery_namespace: self.options.discovery_namespace(),

@@ -124,11 +124,14 @@ impl Cluster {
 
     /// True if the operator's ServiceAccount may do that, in a namespace or, without one, in all.
     pub(crate) fn operator_may(&self, verb: &str, resource: &str, namespace: &str) -> bool {
-        let review: SubjectAccessReview = serde_json::from_value(json!({ "spec": {
-            "user": format!("system:serviceaccount:{HOME}:operator"),
-            "resourceAttributes": { "verb": verb, "resource": resource, "namespace": namespace },
-        }}))
-        .unwrap();
+        let attributes = json!({ "verb": verb, "resource": resource, "namespace": namespace });
+        self.may(&format!("system:serviceaccount:{HOME}:operator"), &attributes)
+    }
+
+    /// True if a user has the right that these attributes name.
+    pub(crate) fn may(&self, user: &str, attributes: &Value) -> bool {
+        let review = json!({ "spec": { "user": user, "resourceAttributes": attributes } });
+        let review: SubjectAccessReview = serde_json::from_value(review).unwrap();
         let api = Api::<SubjectAccessReview>::all(self.client.clone());
         let answer = self.runtime.block_on(api.create(&PostParams::default(), &review)).unwrap();
         answer.status.is_some_and(|status| status.allowed)
@@ -176,6 +179,8 @@ impl Cluster {
             "Namespace" => ("", "v1", "namespaces"),
             "Secret" => ("", "v1", "secrets"),
             "ConfigMap" => ("", "v1", "configmaps"),
+            "LimitRange" => ("", "v1", "limitranges"),
+            "ResourceQuota" => ("", "v1", "resourcequotas"),
             "ServiceAccount" => ("", "v1", "serviceaccounts"),
             "EndpointSlice" => ("discovery.k8s.io", "v1", "endpointslices"),
             "Deployment" => ("apps", "v1", "deployments"),
