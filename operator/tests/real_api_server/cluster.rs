@@ -1,6 +1,7 @@
 //! A real API server, and the operator's own program with the rules that it is given there.
 
-use std::net::SocketAddr;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -269,6 +270,29 @@ impl Cluster {
             .unwrap();
     }
 
+    /// Makes a Pod of a gateway that is ready, at an address.
+    pub(crate) fn ready_gateway(&self, namespace: &str, gateway: &str, address: &str) {
+        let labels = json!({
+            "packrat.dev/edge-gateway": gateway, "app.kubernetes.io/managed-by": "packrat-operator",
+        });
+        let name = format!("ready-{gateway}");
+        self.apply(json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": { "name": name, "namespace": namespace, "labels": labels },
+            "spec": { "schedulerName": "none", "containers": [{ "name": "a", "image": "a" }] },
+        }));
+        let status = json!({ "status": {
+            "podIP": address, "podIPs": [{ "ip": address }], "conditions": [{ "type": "Ready", "status": "True" }],
+        }});
+        let patched: Result<DynamicObject, _> =
+            self.runtime.block_on(self.api("Pod", namespace).patch_status(
+                &name,
+                &Default::default(),
+                &Patch::Merge(&status),
+            ));
+        patched.unwrap();
+    }
+
     pub(crate) fn wait_until(&self, what: &str, condition: impl FnMut() -> bool) {
         wait_until(what, condition);
     }
@@ -399,6 +423,15 @@ impl Operator {
             address.is_some()
         });
         address.unwrap()
+    }
+
+    /// True if its page `/ready` says so.
+    pub(crate) fn is_ready(&self) -> bool {
+        let mut stream = TcpStream::connect(self.listening(0)).unwrap();
+        stream.write_all(b"GET /ready HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.starts_with("HTTP/1.1 200")
     }
 
     pub(crate) fn is_elected(&self) -> bool {
