@@ -22,7 +22,7 @@ pub(super) struct Amount(pub(super) i128);
 pub(super) struct AmountError(String);
 
 impl Amount {
-    /// So many mebibytes.
+    /// A number of mebibytes.
     pub(super) const fn mebibytes(number: i128) -> Self {
         Self(number * MEBIBYTE)
     }
@@ -146,7 +146,7 @@ impl SidecarResources {
         self
     }
 
-    /// The resources of a container of a Pod. A limit is the request, too, where there is no other.
+    /// The resources of a container of a Pod. A limit is also the request where there is no other.
     pub(super) fn of(container: &Value) -> Self {
         let read = |kind: &str| -> BTreeMap<String, Amount> {
             let entries = container["resources"][kind].as_object().into_iter().flatten();
