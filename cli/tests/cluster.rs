@@ -196,7 +196,8 @@ impl Cluster {
                 "lastTransitionTime": "2026-01-01T00:00:00Z",
             })
         };
-        let conditions = ["Accepted", "ResolvedRoutes", "Programmed", "Ready"].map(condition);
+        let conditions =
+            ["Accepted", "ResolvedRoutes", "Programmed", "Ready", "RolledOut"].map(condition);
         self.apply(&json!({
             "apiVersion": "packrat.dev/v1alpha1", "kind": "EdgeGateway",
             "metadata": { "name": "edge", "namespace": SHOP },
@@ -339,7 +340,7 @@ fn a_sidecar_is_a_gateway(cluster: &Cluster) {
         (&json!("game-0"), &Value::Null),
         "{only:#}"
     );
-    let said = cluster.text(&["check", "-n", SHOP]);
+    let said = cluster.text(&["check", "-v", "-n", SHOP]);
     assert!(said.contains("√ shop/game-0 is well"), "{said}");
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("bundle.tar.gz");
@@ -438,7 +439,7 @@ fn everything_is_well(cluster: &Cluster, node: &str) {
         verdict(&report, &format!("{node}:{PORT} for shop/web answers a Discover")),
         "passed"
     );
-    let said = cluster.text(&["check", "-n", SHOP]);
+    let said = cluster.text(&["check", "-v", "-n", SHOP]);
     assert!(
         said.contains("√ shop/edge-on-pod-network is well") && said.ends_with(" is well.\n"),
         "{said}"

@@ -94,7 +94,15 @@ fn json_of(output: &Output) -> Value {
 fn check_passes_for_a_gateway_that_is_well_and_asks_it_over_udp() {
     let gateway = GatewayWithPages::start(json!({}));
     gateway.ask();
-    let output = gateway.packrat(&["check"]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("check.xml");
+    let summary =
+        text(&gateway.packrat(&["check", "--wait", "1", "--junit", file.to_str().unwrap()]));
+    assert!(summary.contains("√ gateway: ") && summary.ends_with(" is well.\n"), "{summary}");
+    assert!(!summary.contains("has a listener"), "{summary}");
+    let junit = std::fs::read_to_string(file).unwrap();
+    assert!(junit.contains("<testsuite name=\"gateway\"") && junit.ends_with("</testsuites>\n"));
+    let output = gateway.packrat(&["check", "-v"]);
     let said = text(&output);
     for part in [
         "√ can be asked",
@@ -146,7 +154,7 @@ fn in_a_terminal(arguments: &[&str], environment: &[(&str, &str)]) -> Option<Str
 fn colours_appear_only_in_terminals_that_allow_them() {
     let gateway = GatewayWithPages::start(json!({}));
     let url = gateway.url();
-    let check = ["check", "--gateway", &url];
+    let check = ["check", "-v", "--gateway", &url];
     let Some(said) = in_a_terminal(&check, &[]) else { return };
     assert!(said.contains("\u{1b}[32m√") && said.contains(" is well."), "{said:?}");
     // As https://no-color.org defines it: any value, unless it is empty.

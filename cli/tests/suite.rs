@@ -22,6 +22,7 @@ mod programs;
 mod put;
 mod qlog;
 mod recv;
+mod render;
 mod roaming;
 mod run;
 mod server;

@@ -39,7 +39,7 @@ pub const CONFIG_PREFIX: &str = "packrat.dev/config.";
 pub const ANNOTATION_PREFIX: &str = "packrat.dev/";
 /// Annotations that people write, and the objects that they are for: the table in
 /// operator/README.md.
-pub const WRITTEN_ANNOTATIONS: [(&str, &str); 11] = [
+pub const WRITTEN_ANNOTATIONS: [(&str, &str); 12] = [
     (ASSIST_ANNOTATION, "Service, Namespace"),
     (GATEWAY_ANNOTATION, "Service, Namespace"),
     (PORT_ANNOTATION, "Service"),
@@ -51,12 +51,17 @@ pub const WRITTEN_ANNOTATIONS: [(&str, &str); 11] = [
     ("packrat.dev/config.NAME", "Service, Namespace"),
     (INJECT_ANNOTATION, "Pod template"),
     (COLLECTOR_ANNOTATION, "Pod template"),
+    (RESOURCES_ANNOTATION, "Pod template"),
 ];
 /// Annotation of a Pod template that asks for the sidecar; its value is `sidecar`.
 pub const INJECT_ANNOTATION: &str = "packrat.dev/inject";
 /// Annotation of a Pod template that names an OpenTelemetry collector for the sidecar,
 /// `http://HOST:PORT`; it is passed on as it is.
 pub const COLLECTOR_ANNOTATION: &str = "packrat.dev/otlp-endpoint";
+/// Annotation of a Pod template with resources of the sidecar: `requests.cpu=50m,limits.memory=256Mi`.
+pub const RESOURCES_ANNOTATION: &str = "packrat.dev/sidecar-resources";
+/// Annotation that the injector writes at a Pod which would not be admitted with the sidecar: the reason.
+pub const REFUSED_ANNOTATION: &str = "packrat.dev/sidecar-refused";
 /// The label of a Pod that has got the sidecar; its value is `injected`.
 pub const SIDECAR_LABEL: &str = "packrat.dev/sidecar";
 /// Name of the sidecar's container.

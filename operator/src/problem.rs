@@ -46,6 +46,10 @@ pub enum Reason {
     Refused,
     /// A gateway is not connected to the operator.
     NotConnected,
+    /// Gateways that are wanted do not come.
+    RolloutStuck,
+    /// No gateway is ready to serve a Service.
+    NoReadyGateway,
     /// The API server has the resource definitions of an older version.
     DefinitionOutdated,
     /// Assistance of a route has stopped by itself: assisted sessions were slower.
@@ -75,6 +79,8 @@ impl Reason {
             Self::ApplyFailed => "ApplyFailed",
             Self::Refused => "Refused",
             Self::NotConnected => "NotConnected",
+            Self::RolloutStuck => "RolloutStuck",
+            Self::NoReadyGateway => "NoReadyGateway",
             Self::DefinitionOutdated => "DefinitionOutdated",
             Self::AssistanceStopped => "AssistanceStopped",
             Self::PortKept => "PortKept",

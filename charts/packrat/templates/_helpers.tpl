@@ -32,18 +32,54 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
-{{- /* An image: call with (dict "image" .Values.image "version" .Chart.AppVersion) */}}
+{{- define "packrat.serviceAccount" -}}
+{{- default (ternary (include "packrat.operator" .) "default" .Values.serviceAccount.create) .Values.serviceAccount.name }}
+{{- end }}
+
+{{- /* The registry of an image, or nothing: call with (dict "image" .Values.image "global" .Values.global) */}}
+{{- define "packrat.registry" -}}
+{{- default .global.imageRegistry .image.registry }}
+{{- end }}
+
+{{- /* An image: call with (dict "image" .Values.image "global" .Values.global "version" .Chart.AppVersion) */}}
 {{- define "packrat.image" -}}
-{{- with .image.registry }}{{ . }}/{{ end }}
+{{- with include "packrat.registry" . }}{{ . }}/{{ end }}
 {{- .image.repository }}
 {{- if .image.digest }}@{{ .image.digest }}{{ else }}:{{ default .version .image.tag }}{{ end }}
 {{- end }}
 
-{{- /* When an image is pulled. A name without a registry, in the registry's own value or in front of the repository, is never pulled: it
-would be Docker Hub's, which is not ours */}}
+{{- /* When an image is pulled: call as packrat.registry. A name without a registry, in a registry's value or in front of the repository, is
+never pulled: it would be Docker Hub's, which is not ours */}}
 {{- define "packrat.pullPolicy" -}}
-{{- $hasRegistry := or .registry (regexMatch "^([^/]*[.:][^/]*|localhost)/" .repository) }}
-{{- default (ternary "IfNotPresent" "Never" (not (empty $hasRegistry))) .pullPolicy }}
+{{- $hasRegistry := or (include "packrat.registry" .) (regexMatch "^([^/]*[.:][^/]*|localhost)/" .image.repository) }}
+{{- default (ternary "IfNotPresent" "Never" (not (empty $hasRegistry))) .image.pullPolicy }}
+{{- end }}
+
+{{- /* imagePullSecrets of a Pod of the chart, or nothing */}}
+{{- define "packrat.pullSecrets" -}}
+{{- with concat .Values.global.imagePullSecrets .Values.imagePullSecrets | uniq -}}
+imagePullSecrets:
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- /* Annotations by which a Prometheus without its operator finds a page: call with the port and the path */}}
+{{- define "packrat.scrapeAnnotations" -}}
+prometheus.io/scrape: "true"
+prometheus.io/port: {{ index . 0 | quote }}
+prometheus.io/path: {{ index . 1 }}
+{{- end }}
+
+{{- /* Changes to gateways' objects, as JSON: the values', over the annotations for scrapers */}}
+{{- define "packrat.gatewayPatches" -}}
+{{- $patches := dict }}
+{{- if .Values.scrapeAnnotations }}
+{{- $annotations := include "packrat.scrapeAnnotations" (list "9902" "/stats/prometheus") | fromYaml }}
+{{- range list "Deployment" "DaemonSet" }}
+{{- $_ := set $patches . (dict "spec" (dict "template" (dict "metadata" (dict "annotations" (deepCopy $annotations))))) }}
+{{- end }}
+{{- end }}
+{{- with mergeOverwrite $patches (deepCopy .Values.gateway.patches) }}{{ toJson . }}{{ end }}
 {{- end }}
 
 {{- /* The namespaces in which the operator may make gateways, as JSON */}}
@@ -55,41 +91,34 @@ would be Docker Hub's, which is not ours */}}
 {{- uniq $names | sortAlpha | toJson }}
 {{- end }}
 
-{{- /* Fails when there are EdgeGateways in namespaces in which the operator would have no rights: they would get no configuration any more */}}
+{{- /* Of these, as JSON, the namespaces that are missing or end. In them no object can be made: the release leaves its objects out instead
+of failing half way. Without a cluster (`helm template`) none is missing */}}
+{{- define "packrat.missingNamespaces" -}}
+{{- $missing := list }}
+{{- if lookup "v1" "Namespace" "" "kube-system" }}
+{{- range include "packrat.gatewayNamespaces" . | fromJsonArray }}
+{{- $found := lookup "v1" "Namespace" "" . }}
+{{- if and (ne . $.Release.Namespace) (or (not $found) (dig "metadata" "deletionTimestamp" "" $found)) }}
+{{- $missing = append $missing . }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- toJson $missing }}
+{{- end }}
+
+{{- /* Fails when an upgrade takes the operator's rights away from namespaces with EdgeGateways of its class: they would get no configuration
+any more */}}
 {{- define "packrat.noneIsLeftOut" -}}
-{{- if .Capabilities.APIVersions.Has "packrat.dev/v1alpha1/EdgeGateway" }}
+{{- if .Release.IsUpgrade }}
 {{- $names := include "packrat.gatewayNamespaces" . | fromJsonArray }}
 {{- $binding := printf "%s-gateways" (include "packrat.operator" .) }}
 {{- range (lookup "packrat.dev/v1alpha1" "EdgeGateway" "" "").items }}
 {{- $namespace := .metadata.namespace }}
-{{- if not (has $namespace $names) }}
+{{- if and (eq $.Values.class (dig "spec" "class" "packrat" .)) (not (has $namespace $names)) }}
 {{- $found := lookup "rbac.authorization.k8s.io/v1" "RoleBinding" $namespace $binding }}
 {{- if or (not $found) (eq (dig "metadata" "labels" "app.kubernetes.io/managed-by" "" $found) "Helm") }}
 {{- fail (printf "EdgeGateway %s/%s is in a namespace that gateway.namespaces does not name: the operator would have no rights there. Add %s to gateway.namespaces, or set gateway.clusterWide=true" $namespace .metadata.name $namespace) }}
 {{- end }}
-{{- end }}
-{{- end }}
-{{- end }}
-{{- end }}
-
-{{- /* Fails when another release of the same class is there: each would leave the other's EdgeGateways alone, and new ones would go to
-either */}}
-{{- define "packrat.isAlone" -}}
-{{- $own := include "packrat.operator" . }}
-{{- range (lookup "apps/v1" "Deployment" "" "").items }}
-{{- $labels := default dict .metadata.labels }}
-{{- $isOperator := and (eq (dig "app.kubernetes.io/component" "" $labels) "operator") (hasPrefix "packrat-" (dig "helm.sh/chart" "" $labels)) }}
-{{- if and $isOperator (not (and (eq .metadata.name $own) (eq .metadata.namespace $.Release.Namespace))) }}
-{{- $class := "packrat" }}
-{{- range .spec.template.spec.containers }}
-{{- range .args }}
-{{- if hasPrefix "--class=" . }}
-{{- $class = trimPrefix "--class=" . }}
-{{- end }}
-{{- end }}
-{{- end }}
-{{- if eq $class $.Values.class }}
-{{- fail (printf "the operator %s/%s of this cluster has the class %s, too: upgrade that release, or set another class here" .metadata.namespace .metadata.name $class) }}
 {{- end }}
 {{- end }}
 {{- end }}

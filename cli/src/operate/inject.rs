@@ -49,8 +49,8 @@ fn inject(options: &InjectOptions) -> Result<(String, bool), String> {
         .map_err(|error| format!("{name} is neither YAML nor JSON: {error}"))?;
     let sidecar = Sidecar {
         image: options.image.clone(),
-        pull_policy: None,
         listen_address: options.listen_address.to_string(),
+        ..Sidecar::default()
     };
     let (mut manifest, mut is_complete, mut is_wanted) = (String::new(), true, false);
     for mut document in documents.into_iter().filter(|document| !document.is_null()) {

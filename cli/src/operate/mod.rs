@@ -17,6 +17,7 @@ mod memory;
 mod output;
 mod plan;
 mod probe;
+mod render;
 mod stat;
 mod tap;
 mod target;
@@ -34,6 +35,8 @@ use error::OperateError;
 pub(crate) enum Operation {
     /// Add the gateway as a sidecar to the Pods of a Kubernetes manifest that ask for it
     Inject(inject::InjectOptions),
+    /// Show the routes that the operator would make of a Kubernetes manifest, without a cluster
+    Render(render::RenderOptions),
     /// Check whether a gateway is well; the exit code is 1 when it is not
     Check(check::CheckOptions),
     /// Show what a gateway does for its routes
@@ -61,6 +64,7 @@ impl Operation {
     pub(crate) fn run(&self, command: Command) -> ExitCode {
         match self {
             Self::Inject(options) => inject::run(options),
+            Self::Render(options) => render::run(options),
             Self::Check(options) => check::run(options),
             Self::Stat(options) => finish("stat", stat::stat(options)),
             Self::Top(options) => finish("top", top::top(options)),

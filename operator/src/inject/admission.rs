@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use super::pod::{Outcome, Sidecar, inject_pod};
+use super::pod::{InjectError, Outcome, Sidecar, inject_pod};
+use crate::names::REFUSED_ANNOTATION;
 
 /// Failure to answer an AdmissionReview.
 #[derive(Debug, Error)]
@@ -32,23 +33,26 @@ pub fn review(text: &[u8], sidecar: &Sidecar) -> Result<String, ReviewError> {
         pod["metadata"]["namespace"] = request["namespace"].clone();
     }
     let mut response = json!({ "uid": uid, "allowed": true });
-    let patched = match inject_pod(&mut pod, sidecar) {
-        Ok(Outcome::Injected(_)) => Some(pod),
-        Ok(_) => None,
-        Err(error) => {
-            response["warnings"] = json!([format!("packrat: no sidecar: {error}")]);
-            None
-        }
-    };
-    if let Some(pod) = patched {
-        // "add" replaces an existing value (RFC 6902, section 4.1), and a Pod need not have labels.
-        let patch = json!([
+    let outcome = inject_pod(&mut pod, sidecar);
+    if let Err(error) = &outcome {
+        response["warnings"] = json!([format!("packrat: no sidecar: {error}")]);
+    }
+    // "add" replaces an existing value (RFC 6902, section 4.1), and a Pod need not have labels.
+    let patch = match outcome {
+        Ok(Outcome::Injected(_)) => json!([
             { "op": "replace", "path": "/spec", "value": pod["spec"] },
             { "op": "add", "path": "/metadata/labels", "value": pod["metadata"]["labels"] },
-        ])
-        .to_string();
+        ]),
+        // The Pod itself does not tell the reason.
+        Err(error @ InjectError::NoRoom(_)) => {
+            let path = format!("/metadata/annotations/{}", REFUSED_ANNOTATION.replace('/', "~1"));
+            json!([{ "op": "add", "path": path, "value": error.to_string() }])
+        }
+        _ => Value::Null,
+    };
+    if !patch.is_null() {
         response["patchType"] = "JSONPatch".into();
-        response["patch"] = base64(patch.as_bytes()).into();
+        response["patch"] = base64(patch.to_string().as_bytes()).into();
     }
     Ok(json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response })
         .to_string())
@@ -68,11 +72,7 @@ mod tests {
         let review = json!({ "request": { "uid": "u", "object": pod } }).to_string();
         let answer = super::review(
             review.as_bytes(),
-            &Sidecar {
-                image: "i".to_owned(),
-                listen_address: "0.0.0.0".to_owned(),
-                pull_policy: None,
-            },
+            &Sidecar { image: "i".to_owned(), ..Sidecar::default() },
         )
         .unwrap();
         serde_json::from_str::<Value>(&answer).unwrap()["response"].take()
@@ -102,18 +102,7 @@ mod tests {
     #[test]
     fn what_is_no_question_is_refused() {
         for text in ["", "{}", "[]", r#"{"request":{}}"#] {
-            assert!(
-                super::review(
-                    text.as_bytes(),
-                    &Sidecar {
-                        image: String::new(),
-                        listen_address: String::new(),
-                        pull_policy: None
-                    }
-                )
-                .is_err(),
-                "{text}"
-            );
+            assert!(super::review(text.as_bytes(), &Sidecar::default()).is_err(), "{text}");
         }
     }
 }

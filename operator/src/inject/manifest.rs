@@ -59,11 +59,7 @@ mod tests {
             { "kind": "CronJob", "metadata": { "name": "c" }, "spec": { "jobTemplate": { "spec": { "template": template } } } },
             { "kind": "Service", "metadata": { "name": "s" }, "spec": {} },
         ]});
-        let sidecar = Sidecar {
-            image: "i".to_owned(),
-            listen_address: "0.0.0.0".to_owned(),
-            pull_policy: None,
-        };
+        let sidecar = Sidecar { image: "i".to_owned(), ..Sidecar::default() };
         let injected = inject_manifest(&mut list, &sidecar);
         assert_eq!(
             injected

@@ -11,8 +11,12 @@ mod envoy;
 mod manifest;
 mod missing;
 mod pod;
+mod resources;
+mod room;
 
 pub use admission::{ReviewError, review};
 pub use manifest::{Injected, inject_manifest};
 pub use missing::missing_sidecar;
 pub use pod::{InjectError, Outcome, Sidecar, inject_pod};
+pub use resources::{ResourcesError, SidecarResources};
+pub use room::Room;

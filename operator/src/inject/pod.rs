@@ -2,14 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use thiserror::Error;
 
 use super::envoy::{self, Forward};
+use super::resources::{ResourcesError, SidecarResources};
+use super::room::Room;
 use crate::envoy::{
-    ADMIN_SOCKET, DRAIN_PATH, ENVOY_PATH, METRICS_PORT, MODULE_DIRECTORY, RUN_DIRECTORY, run_volume,
+    ADMIN_SOCKET, DRAIN_PATH, ENVOY_PATH, METRICS_PORT, MODULE_DIRECTORY, RUN_DIRECTORY, User,
+    run_volume,
 };
-use crate::names::{COLLECTOR_ANNOTATION, CONTAINER_NAME, INJECT_ANNOTATION, SIDECAR_LABEL};
+use crate::names::{
+    COLLECTOR_ANNOTATION, CONTAINER_NAME, INJECT_ANNOTATION, RESOURCES_ANNOTATION, SIDECAR_LABEL,
+};
 
 /// First port inside the Pod that the sidecar's listeners have.
 const FIRST_PORT: u16 = 15_100;
@@ -19,14 +24,22 @@ const SOCKET_VOLUME: &str = "packrat-run";
 const DRAIN_SECONDS: u32 = 20;
 
 /// The settings of the sidecar.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct Sidecar {
     /// Image of the sidecar.
     pub image: String,
     /// Pull policy of the image; `None`: Kubernetes chooses.
     pub pull_policy: Option<String>,
+    /// Names of further pull secrets of the Pod.
+    pub pull_secrets: Vec<String>,
+    /// Its user.
+    pub user: User,
     /// The address that it listens on: `0.0.0.0`, or `::` for IPv6 with IPv4.
     pub listen_address: String,
+    /// Its resources, where the Pod does not choose its own.
+    pub resources: SidecarResources,
+    /// Limits of the Pod's namespace.
+    pub room: Room,
 }
 
 /// The outcome for a Pod.
@@ -62,6 +75,12 @@ pub enum InjectError {
     /// Not a Pod.
     #[error("the Pod has no spec with containers")]
     NoContainers,
+    /// The annotation with the sidecar's resources.
+    #[error("packrat.dev/sidecar-resources: {0}")]
+    Resources(#[from] ResourcesError),
+    /// The API server would refuse the Pod with the sidecar.
+    #[error("{0}; write packrat.dev/sidecar-resources, or raise the limit")]
+    NoRoom(String),
 }
 
 /// Adds the sidecar to a Pod or Pod template (an object with `metadata` and `spec`), when its
@@ -80,6 +99,10 @@ pub fn inject_pod(pod: &mut Value, sidecar: &Sidecar) -> Result<Outcome, InjectE
     let namespace = pod["metadata"]["namespace"].as_str().unwrap_or("default").to_owned();
     let collector =
         pod["metadata"]["annotations"][COLLECTOR_ANNOTATION].as_str().map(str::to_owned);
+    let own = pod["metadata"]["annotations"][RESOURCES_ANNOTATION].as_str().unwrap_or_default();
+    let resources = sidecar.resources.clone().with(own.parse()?);
+    // It may be refused only if there is a place for it.
+    let fitting = sidecar.room.fit(&pod["spec"], &resources);
     let spec =
         pod.get_mut("spec").and_then(Value::as_object_mut).ok_or(InjectError::NoContainers)?;
     let is_sidecar = |container: &Value| container["name"] == CONTAINER_NAME;
@@ -93,11 +116,16 @@ pub fn inject_pod(pod: &mut Value, sidecar: &Sidecar) -> Result<Outcome, InjectE
         return Err(InjectError::HostNetwork);
     }
     let containers = spec.get_mut("containers").and_then(Value::as_array_mut);
-    let forwards = take_over(containers.ok_or(InjectError::NoContainers)?);
+    let containers = containers.ok_or(InjectError::NoContainers)?;
+    let mut taken = containers.clone();
+    let forwards = take_over(&mut taken);
     if forwards.is_empty() {
         return Err(InjectError::NoHostPort);
     }
+    let fitting = fitting.map_err(InjectError::NoRoom)?;
+    *containers = taken;
     let mut container = container(sidecar, &name, &namespace, &forwards);
+    container["resources"] = fitting.to_value();
     if let (Some(collector), Some(variables)) = (collector, container["env"].as_array_mut()) {
         variables.push(json!({ "name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": collector }));
     }
@@ -109,9 +137,9 @@ pub fn inject_pod(pod: &mut Value, sidecar: &Sidecar) -> Result<Outcome, InjectE
     }
     // The Pod's own containers have no part in Envoy's administration.
     let volume = json!({ "name": SOCKET_VOLUME, "emptyDir": run_volume() });
-    match spec.entry("volumes").or_insert_with(|| json!([])) {
-        Value::Array(list) => list.push(volume),
-        other => *other = json!([volume]),
+    append(spec, "volumes", volume);
+    for name in &sidecar.pull_secrets {
+        append(spec, "imagePullSecrets", json!({ "name": name }));
     }
     // Scrapers of metrics find the Pods by it.
     let labels = &mut pod["metadata"]["labels"];
@@ -120,6 +148,15 @@ pub fn inject_pod(pod: &mut Value, sidecar: &Sidecar) -> Result<Outcome, InjectE
     }
     labels[SIDECAR_LABEL] = "injected".into();
     Ok(Outcome::Injected(forwards.iter().map(|forward| forward.host).collect()))
+}
+
+/// Appends to a list of a Pod, unless it has the entry.
+fn append(spec: &mut Map<String, Value>, list: &str, entry: Value) {
+    match spec.entry(list).or_insert_with(|| json!([])) {
+        Value::Array(list) if list.contains(&entry) => {}
+        Value::Array(list) => list.push(entry),
+        other => *other = json!([entry]),
+    }
 }
 
 /// Takes the host ports over from all UDP ports of containers.
@@ -204,14 +241,15 @@ fn container(sidecar: &Sidecar, gateway: &str, namespace: &str, forwards: &[Forw
         ]}}},
         "securityContext": {
             "runAsNonRoot": true,
-            "runAsUser": 65532,
             "allowPrivilegeEscalation": false,
             "readOnlyRootFilesystem": true,
             "capabilities": { "drop": ["ALL"] },
             "seccompProfile": { "type": "RuntimeDefault" },
         },
-        "resources": { "requests": { "cpu": "50m", "memory": "64Mi" } },
     });
+    if let Some(context) = container["securityContext"].as_object_mut() {
+        sidecar.user.write(context, &["runAsUser"]);
+    }
     if let Some(policy) = &sidecar.pull_policy {
         container["imagePullPolicy"] = policy.as_str().into();
     }
@@ -226,7 +264,7 @@ mod tests {
         Sidecar {
             image: "packrat/gateway:1".to_owned(),
             listen_address: "0.0.0.0".to_owned(),
-            pull_policy: None,
+            ..Sidecar::default()
         }
     }
 

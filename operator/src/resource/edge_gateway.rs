@@ -146,8 +146,8 @@ pub struct Envoy {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = "^(Always|IfNotPresent|Never)$"))]
     pub image_pull_policy: Option<String>,
-    /// Names of Secrets for the registry.
-    pub image_pull_secrets: Vec<String>,
+    /// Secrets for the registry, as in a Pod. Default: those that the operator was installed with.
+    pub image_pull_secrets: Vec<SecretName>,
     /// Envoy's worker threads. Default: one per processor that the container may use.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 256))]
@@ -166,6 +166,13 @@ impl Default for Envoy {
             log_level: LogLevel::Warning,
         }
     }
+}
+
+/// A Secret in the EdgeGateway's namespace.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+pub struct SecretName {
+    /// Its name.
+    pub name: String,
 }
 
 /// Envoy's log levels.

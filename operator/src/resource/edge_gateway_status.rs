@@ -46,7 +46,7 @@ pub struct EdgeGatewayStatus {
     pub proxies: Vec<GatewayProxy>,
     /// Accepted: the spec and the routes can be applied. Programmed: all gateways that are ready are
     /// connected to the operator and have acknowledged the newest configuration. Ready: gateways run, and
-    /// clients can reach them. Assisting: no route has a gateway on which assistance has stopped by itself,
+    /// clients can reach them. RolledOut: all wanted gateways have the newest version of their Pods. Assisting: no route has a gateway on which assistance has stopped by itself,
     /// as it does if assisted sessions are slower than held-out ones.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions")]

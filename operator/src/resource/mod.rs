@@ -19,8 +19,8 @@ mod terminate;
 pub use definitions::{DefinitionError, definitions};
 pub use edge_gateway::{
     Cache, DEFAULT_CLASS, Drain, EdgeGateway, EdgeGatewaySpec, Envoy, LogLevel, MulticastStreams,
-    NamespacesFrom, Otlp, Repair, RouteNamespaces, SecretKey, Sessions, Telemetry, TokenTls,
-    Tokens,
+    NamespacesFrom, Otlp, Repair, RouteNamespaces, SecretKey, SecretName, Sessions, Telemetry,
+    TokenTls, Tokens,
 };
 pub use edge_gateway_status::{EdgeGatewayStatus, GatewayProxy, ListenerStatus};
 pub use exposure::{

@@ -43,7 +43,9 @@ impl Default for Workload {
 }
 
 /// Kinds of workloads.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(
+    JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord,
+)]
 pub enum WorkloadKind {
     /// A fixed number of gateways, or one that an autoscaler chooses.
     #[default]

@@ -4,7 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::envoy::User;
 use crate::index::Operator;
+use crate::inject::SidecarResources;
 use crate::policy::{ImagePattern, Network, Policy, Quotas};
 use crate::resource::DEFAULT_CLASS;
 use crate::workload::Patches;
@@ -99,6 +101,19 @@ pub struct GatewayOptions {
     /// When that image is pulled: Always, IfNotPresent or Never [default: Kubernetes chooses].
     #[arg(long, env = "PACKRAT_GATEWAY_IMAGE_PULL_POLICY")]
     pub gateway_image_pull_policy: Option<String>,
+    /// Pull secrets for that image in the Pods' namespaces, separated by commas.
+    #[arg(long, env = "PACKRAT_GATEWAY_IMAGE_PULL_SECRETS", value_delimiter = ',')]
+    pub gateway_image_pull_secrets: Vec<String>,
+    /// Number of the user and group of gateways and sidecars; empty: the platform chooses.
+    #[arg(long, env = "PACKRAT_GATEWAY_USER", default_value = "65532")]
+    pub gateway_user: User,
+    /// Resources of sidecars whose Pod does not choose them.
+    #[arg(
+        long,
+        env = "PACKRAT_SIDECAR_RESOURCES",
+        default_value = "requests.cpu=50m,requests.memory=64Mi"
+    )]
+    pub sidecar_resources: SidecarResources,
     /// Address that gateways and sidecars listen on [default: :: for IPv6 and IPv4, or 0.0.0.0 if
     /// the operator has no IPv6].
     #[arg(long, env = "PACKRAT_GATEWAY_LISTEN_ADDRESS")]

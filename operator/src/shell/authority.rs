@@ -10,7 +10,7 @@ use rustls::ServerConfig;
 use serde_json::json;
 use tokio::sync::watch;
 
-use super::refusal::told;
+use super::refusal::{is_silence, told};
 use super::secrets::{self, STATE_ENTRY};
 use super::tls::{ServerIdentity, TlsError};
 use crate::certificates::{Authority, CertificateError, LEAF_RENEWAL_SECONDS};
@@ -48,6 +48,13 @@ pub enum AuthorityError {
     /// The state has no JSON form.
     #[error("the certificate authority cannot be written: {0}")]
     Json(#[from] serde_json::Error),
+}
+
+impl AuthorityError {
+    /// True if the API server has not answered.
+    pub(super) fn is_silence(&self) -> bool {
+        matches!(self, Self::Api { source, .. } if is_silence(source))
+    }
 }
 
 impl Identities {

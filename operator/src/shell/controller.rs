@@ -233,7 +233,7 @@ impl Controller {
         record: &Record,
     ) -> Result<(), kube::Error> {
         let model = &gateway.model;
-        let (addresses, ready, pods) = self.observations.of(key, model.spec.exposure.type_);
+        let observed = self.observations.of(key, model.spec.workload.kind);
         let known = self.observations.pods(key);
         // A replica that has died leaves its entries behind.
         let (proxies, stale): (Vec<_>, Vec<_>) =
@@ -242,14 +242,10 @@ impl Controller {
         if !stale.is_empty() {
             edge_gateway::forget_proxies(&api, key, &stale).await?;
         }
-        let ready_pods = self.observations.ready_pods(key);
         let observed = Observed {
-            addresses,
+            addresses: self.observations.addresses(key, model.spec.exposure.type_),
             public_key: self.snapshots.public_key(key),
-            ready,
-            pods,
-            reading: self.readings.of(key, &ready_pods),
-            ready_pods,
+            reading: self.readings.of(key, &observed.ready_pods),
             proxies,
             versions: record.versions.versions().cloned().collect(),
             node_ports: self.observations.node_ports(key),
@@ -257,6 +253,7 @@ impl Controller {
             failure: record.failure.clone(),
             namespace_ends: record.namespace_ends,
             definition_is_outdated: record.definition_is_outdated,
+            ..observed
         };
         edge_gateway::report(&api, key, gateway, &observed).await
     }

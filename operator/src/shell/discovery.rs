@@ -14,6 +14,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 
+use super::contact::Contact;
 use super::snapshot::{Snapshot, Snapshots};
 use crate::certificates::uid_in;
 use crate::object_key::ObjectKey;
@@ -141,14 +142,19 @@ impl Drop for Registration {
 pub struct Discovery {
     snapshots: Arc<Snapshots>,
     connections: Arc<Connections>,
+    contact: Arc<Contact>,
 }
 
 type Responses = Pin<Box<dyn Stream<Item = Result<DeltaDiscoveryResponse, Status>> + Send>>;
 
 impl Discovery {
     /// Serves the newest snapshot, and keeps `connections`.
-    pub const fn new(snapshots: Arc<Snapshots>, connections: Arc<Connections>) -> Self {
-        Self { snapshots, connections }
+    pub const fn new(
+        snapshots: Arc<Snapshots>,
+        connections: Arc<Connections>,
+        contact: Arc<Contact>,
+    ) -> Self {
+        Self { snapshots, connections, contact }
     }
 
     /// Answers a request of a gateway with this certificate.
@@ -238,6 +244,7 @@ impl Discovery {
         stream.hear(&first);
         // The time until which listeners stay that Envoy has and this replica does not know.
         let (mut began, mut release_at, mut released) = (None, None, false);
+        let mut left = std::pin::pin!(self.contact.until_left());
         loop {
             let snapshot = snapshots.borrow_and_update().clone();
             let current = snapshot.as_deref().and_then(|snapshot| snapshot.gateways.get(&key.0));
@@ -262,6 +269,9 @@ impl Discovery {
                 }
             }
             tokio::select! {
+                () = &mut left => {
+                    return Err(Status::unavailable("this replica has lost the API server"));
+                }
                 () = until(release_at), if !released => {
                     released = true;
                     stream.release();

@@ -1,6 +1,7 @@
 //! Election of the replica that writes: the holder of a Lease, as long as the API server confirms
 //! it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
@@ -12,6 +13,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use super::contact::Contact;
+
 /// A candidate for a lease.
 pub(super) struct Candidate {
     pub(super) client: Client,
@@ -20,6 +23,8 @@ pub(super) struct Candidate {
     pub(super) replica: String,
     /// Time for which a silent holder keeps the lease.
     pub(super) duration: Duration,
+    /// Noted with each look at the lease.
+    pub(super) contact: Arc<Contact>,
 }
 
 /// The reason for the end of an election.
@@ -81,6 +86,8 @@ impl Candidate {
             let asked = Instant::now();
             let holds_it = *holds.borrow_and_update();
             let answer = tokio::time::timeout(interval, api.get_opt(&self.lease)).await;
+            let is_answer = matches!(answer, Ok(Ok(_) | Err(kube::Error::Api(_))));
+            self.contact.note(is_answer, Instant::now());
             let lease = answer.ok().and_then(Result::ok);
             let holder = lease.as_ref().map(|lease| holder_of(lease.as_ref()));
             if !holds_it {

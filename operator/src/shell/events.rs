@@ -221,6 +221,7 @@ fn failures(gateway: &GatewaySnapshot) -> impl Iterator<Item = Problem> {
                 "ApplyFailed" => Reason::ApplyFailed,
                 "Refused" => Reason::Refused,
                 "NotConnected" => Reason::NotConnected,
+                "RolloutStuck" => Reason::RolloutStuck,
                 "DefinitionOutdated" => Reason::DefinitionOutdated,
                 "AssistanceStopped" => Reason::AssistanceStopped,
                 _ => return None,

@@ -15,6 +15,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::authority::Identities;
+use super::contact::Contact;
 use super::discovery::Connections;
 use super::peers::{Door, IDLE_TIME};
 use super::snapshot::{Snapshot, Snapshots};
@@ -24,6 +25,7 @@ use super::snapshot::{Snapshot, Snapshots};
 pub(super) struct Health {
     pub(super) snapshots: Arc<Snapshots>,
     pub(super) connections: Arc<Connections>,
+    pub(super) contact: Arc<Contact>,
     pub(super) elected: watch::Receiver<bool>,
     /// Set once the operator has its certificates.
     pub(super) identities: Arc<OnceLock<Arc<Identities>>>,
@@ -59,6 +61,9 @@ impl Health {
     fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
         let (status, text) = match request.uri().path() {
             "/live" => (StatusCode::OK, "live\n".to_owned()),
+            "/ready" if self.contact.is_lost() => {
+                (StatusCode::SERVICE_UNAVAILABLE, "the API server is away\n".to_owned())
+            }
             "/ready" if self.snapshots.is_complete() => (StatusCode::OK, "ready\n".to_owned()),
             "/ready" => {
                 (StatusCode::SERVICE_UNAVAILABLE, "not everything has been seen yet\n".to_owned())

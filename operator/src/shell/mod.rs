@@ -5,6 +5,7 @@ mod answering;
 pub mod arguments;
 mod authority;
 mod claim;
+mod contact;
 mod controller;
 mod discovery;
 mod edge_gateway;
@@ -37,6 +38,7 @@ mod watches;
 mod webhook;
 
 pub use authority::Identities;
+pub use contact::Contact;
 pub use discovery::{Connections, Discovery};
 pub use error::RunError;
 pub use run::run;

@@ -9,7 +9,8 @@ use tokio::sync::watch;
 
 use crate::names::GATEWAY_LABEL;
 use crate::object_key::ObjectKey;
-use crate::resource::ExposureType;
+use crate::resource::{ExposureType, WorkloadKind};
+use crate::status::{Observed, Rollout, why_waiting};
 use crate::workload::object_name;
 
 /// A gateway's Pod.
@@ -17,6 +18,10 @@ use crate::workload::object_name;
 pub(super) struct SeenPod {
     pub(super) gateway: ObjectKey,
     pub(super) ready: bool,
+    /// True for a Pod that is being deleted.
+    ending: bool,
+    /// Why it is not ready.
+    waiting: Option<String>,
     pub(super) node_addresses: Vec<String>,
     pub(super) pod_address: Option<String>,
 }
@@ -41,6 +46,8 @@ pub(super) struct Observations {
 struct Seen {
     pods: BTreeMap<ObjectKey, SeenPod>,
     services: BTreeMap<ObjectKey, SeenService>,
+    /// Workloads, by their kind and their gateway.
+    workloads: BTreeMap<(WorkloadKind, ObjectKey), Rollout>,
     /// Addresses of nodes for clients outside of the cluster's network, by the name of the node,
     /// with those inside.
     nodes: BTreeMap<String, NodeAddresses>,
@@ -101,6 +108,8 @@ impl Observations {
         let seen = pod.labels().get(GATEWAY_LABEL).filter(|_| !deleted).map(|gateway| SeenPod {
             gateway: ObjectKey::new(pod_key.namespace.clone(), gateway.clone()),
             ready,
+            ending: pod.metadata.deletion_timestamp.is_some(),
+            waiting: why_waiting(pod).filter(|_| !ready),
             node_addresses: status.map(node_addresses).unwrap_or_default(),
             pod_address: status.and_then(|status| status.pod_ip.clone()),
         });
@@ -144,6 +153,13 @@ impl Observations {
 
     pub(super) fn retain_pods(&self, keep: impl Fn(&ObjectKey) -> bool) {
         self.seen().pods.retain(|key, _| keep(key));
+        self.tell(true);
+    }
+
+    pub(super) fn retain_workloads(&self, kind: WorkloadKind, keep: impl Fn(&ObjectKey) -> bool) {
+        self.seen().workloads.retain(|(of, gateway), _| {
+            *of != kind || keep(&ObjectKey::new(&gateway.namespace, object_name(&gateway.name)))
+        });
         self.tell(true);
     }
 
@@ -191,12 +207,52 @@ impl Observations {
         self.tell(differs);
     }
 
-    /// Addresses that clients of a gateway can use, ready Pods, all Pods.
-    pub(super) fn of(
+    /// Records the workload of a gateway; `rollout` is `None` if it is gone. Other workloads are
+    /// ignored.
+    pub(super) fn workload(
         &self,
-        gateway: &ObjectKey,
-        exposure: ExposureType,
-    ) -> (Vec<String>, i32, i32) {
+        kind: WorkloadKind,
+        gateway: Option<&ObjectKey>,
+        rollout: Option<Rollout>,
+    ) {
+        let Some(gateway) = gateway else { return };
+        let place = (kind, gateway.clone());
+        let differs = {
+            let workloads = &mut self.seen().workloads;
+            match rollout {
+                Some(rollout) => {
+                    workloads.insert(place, rollout.clone()).as_ref() != Some(&rollout)
+                }
+                None => workloads.remove(&place).is_some(),
+            }
+        };
+        self.tell(differs);
+    }
+
+    /// The Pods of a gateway, with the workload of this kind.
+    pub(super) fn of(&self, gateway: &ObjectKey, kind: WorkloadKind) -> Observed {
+        let seen = self.seen();
+        let pods = || seen.pods.iter().filter(|(_, pod)| pod.gateway == *gateway);
+        let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
+        let ready = pods().filter(|(_, pod)| pod.ready);
+        let waiting = pods().filter(|(_, pod)| !pod.ending);
+        let waiting =
+            waiting.filter_map(|(key, pod)| Some((key.name.clone(), pod.waiting.clone()?)));
+        let rollout = seen.workloads.get(&(kind, gateway.clone()));
+        Observed {
+            ready_pods: ready.clone().map(|(key, _)| key.name.clone()).collect(),
+            ready: count(ready.count()),
+            pods: count(pods().filter(|(_, pod)| !pod.ending).count()),
+            ending: count(pods().filter(|(_, pod)| pod.ending).count()),
+            waiting: waiting.clone().next(),
+            rollout: rollout.cloned(),
+            is_on_each_node: kind == WorkloadKind::DaemonSet,
+            ..Observed::default()
+        }
+    }
+
+    /// Addresses that clients of a gateway can use.
+    pub(super) fn addresses(&self, gateway: &ObjectKey, exposure: ExposureType) -> Vec<String> {
         let seen = self.seen();
         let pods: Vec<_> = seen.pods.values().filter(|pod| pod.gateway == *gateway).collect();
         let nodes: BTreeSet<String> = pods
@@ -205,26 +261,17 @@ impl Observations {
             .flat_map(|pod| pod.node_addresses.clone())
             .collect();
         let service = seen.services.get(gateway).cloned().unwrap_or_default();
-        let addresses = match exposure {
+        match exposure {
             ExposureType::LoadBalancer => service.balancer,
             ExposureType::ClusterIP => service.cluster,
             ExposureType::NodePort if service == SeenService::default() => Vec::new(),
             ExposureType::NodePort | ExposureType::HostNetwork => seen.for_clients(&nodes),
-        };
-        let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
-        (addresses, count(pods.iter().filter(|pod| pod.ready).count()), count(pods.len()))
+        }
     }
 
     /// Ports of the nodes, by the UDP port of a gateway.
     pub(super) fn node_ports(&self, gateway: &ObjectKey) -> BTreeMap<u16, i32> {
         self.seen().services.get(gateway).map(|seen| seen.node_ports.clone()).unwrap_or_default()
-    }
-
-    /// Names of the Pods of a gateway that are ready.
-    pub(super) fn ready_pods(&self, gateway: &ObjectKey) -> BTreeSet<String> {
-        let seen = self.seen();
-        let pods = seen.pods.iter().filter(|(_, pod)| pod.gateway == *gateway && pod.ready);
-        pods.map(|(key, _)| key.name.clone()).collect()
     }
 
     /// Names of the Pods of a gateway, with their addresses.
@@ -241,7 +288,7 @@ impl Observations {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     #[test]
     fn clients_are_told_the_addresses_of_nodes_outside_first() {
@@ -272,10 +319,42 @@ mod tests {
         // No gateway is there.
         observations.node(&node("n3", "10.0.0.3", Some("203.0.113.3")), false);
         let addresses =
-            || observations.of(&ObjectKey::new("shop", "edge"), ExposureType::HostNetwork).0;
+            || observations.addresses(&ObjectKey::new("shop", "edge"), ExposureType::HostNetwork);
         assert_eq!(addresses(), ["203.0.113.1", "10.0.0.1", "10.0.0.2"]);
         observations.node(&outside, true);
         assert_eq!(addresses(), ["10.0.0.1", "10.0.0.2"]);
+    }
+
+    #[test]
+    fn pods_that_drain_are_counted_apart_and_waiting_ones_named() {
+        let observations = Observations::default();
+        let pod = |name: &str, change: Value| {
+            let mut pod = json!({
+                "metadata": { "namespace": "shop", "name": name, "labels": { GATEWAY_LABEL: "edge" } },
+                "status": { "conditions": [{ "type": "Ready", "status": "True" }] },
+            });
+            json_patch::merge(&mut pod, &change);
+            observations.pod(&serde_json::from_value(pod).unwrap(), false);
+        };
+        pod("ready", json!({}));
+        pod("drains", json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } }));
+        let unscheduled =
+            json!([{ "type": "PodScheduled", "status": "False", "message": "no node" }]);
+        pod("waits", json!({ "status": { "conditions": unscheduled } }));
+        let edge = ObjectKey::new("shop", "edge");
+        let found = observations.of(&edge, WorkloadKind::Deployment);
+        assert_eq!((found.ready, found.pods, found.ending), (1, 2, 1));
+        assert_eq!(found.waiting, Some(("waits".to_owned(), "no node".to_owned())));
+        assert_eq!(found.rollout, None);
+
+        let wanted = |number| Some(Rollout { wanted: number, ..Rollout::default() });
+        observations.workload(WorkloadKind::Deployment, Some(&edge), wanted(3));
+        observations.workload(WorkloadKind::DaemonSet, Some(&edge), wanted(9));
+        assert_eq!(observations.of(&edge, WorkloadKind::Deployment).rollout, wanted(3));
+        observations.retain_workloads(WorkloadKind::DaemonSet, |_| false);
+        assert_eq!(observations.of(&edge, WorkloadKind::DaemonSet).rollout, None);
+        observations.workload(WorkloadKind::Deployment, Some(&edge), None);
+        assert_eq!(observations.of(&edge, WorkloadKind::Deployment).rollout, None);
     }
 
     #[test]
@@ -292,7 +371,7 @@ mod tests {
         .unwrap();
         observations.service(&service, false);
         let addresses =
-            || observations.of(&ObjectKey::new("shop", "edge"), ExposureType::LoadBalancer).0;
+            || observations.addresses(&ObjectKey::new("shop", "edge"), ExposureType::LoadBalancer);
         observations.retain_services(|all| *all == key(&service));
         assert_eq!(addresses(), ["203.0.113.1"]);
         observations.retain_services(|_| false);

@@ -1,6 +1,8 @@
 //! The reason for which the API server has refused a request, in a sentence: kube's own text
 //! repeats the whole answer.
 
+use std::time::Duration;
+
 use kube::Error;
 use kube::runtime::watcher;
 
@@ -26,6 +28,30 @@ pub(super) fn told_by_watch(error: &watcher::Error) -> String {
         Watch::WatchFailed(error) => format!("the watch has broken off: {}", told(error)),
         Watch::WatchError(status) => format!("the watch was ended: {}", status.message),
         other => other.to_string(),
+    }
+}
+
+/// True if the API server has not answered, or only that it cannot.
+pub(super) fn is_silence(error: &kube::Error) -> bool {
+    !matches!(error, kube::Error::Api(status) if status.code < 500 && status.code != 429)
+}
+
+/// Time between two attempts at an API server that does not answer.
+const ATTEMPT_PAUSE: Duration = Duration::from_secs(2);
+
+/// Repeats work until the API server answers. `is_silence`: true for errors without an answer.
+pub(super) async fn answered<T, E: std::fmt::Display>(
+    mut work: impl AsyncFnMut() -> Result<T, E>,
+    is_silence: impl Fn(&E) -> bool,
+) -> Result<T, E> {
+    loop {
+        match work().await {
+            Err(error) if is_silence(&error) => {
+                tracing::warn!(event = "api_server_awaited", error = %error);
+                tokio::time::sleep(ATTEMPT_PAUSE).await;
+            }
+            outcome => return outcome,
+        }
     }
 }
 

@@ -16,7 +16,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::arguments::RunOptions;
-use super::authority::{self, Identities};
+use super::authority::{self, AuthorityError, Identities};
+use super::contact::Contact;
 use super::controller::Controller;
 use super::discovery::{Connections, Discovery};
 use super::election::Candidate;
@@ -24,11 +25,13 @@ use super::error::RunError;
 use super::gateway_api::Served;
 use super::gateway_objects::GatewayObjects;
 use super::health::{self, Health};
+use super::injector::Injector;
 use super::observations::Observations;
 use super::readings::Readings;
+use super::refusal::answered;
 use super::snapshot::{Snapshots, Surroundings};
-use super::{gateway_api, injector, keys, listening, reports, tenant_secrets, tls, watches};
-use crate::inject::Sidecar;
+use super::{gateway_api, keys, listening, reports, tenant_secrets, tls, watches};
+use crate::inject::{Room, Sidecar};
 use crate::object_key::ObjectKey;
 use crate::workload::Platform;
 
@@ -41,6 +44,7 @@ pub(super) struct Replica<'a> {
     snapshots: Arc<Snapshots>,
     observations: Arc<Observations>,
     connections: Arc<Connections>,
+    contact: Arc<Contact>,
     is_elected: watch::Receiver<bool>,
     /// Certificates for the page with metrics, which is served before they exist.
     identities: Arc<OnceLock<Arc<Identities>>>,
@@ -71,6 +75,7 @@ impl<'a> Replica<'a> {
             ),
             observations: Arc::default(),
             connections: Arc::default(),
+            contact: Arc::default(),
             is_elected,
             identities: Arc::default(),
         })
@@ -84,6 +89,7 @@ impl<'a> Replica<'a> {
             lease: self.options.lease.clone(),
             replica: self.options.replica.clone(),
             duration: Duration::from_secs(self.options.lease_seconds),
+            contact: Arc::clone(&self.contact),
         }
     }
 
@@ -104,6 +110,7 @@ impl<'a> Replica<'a> {
         let health = Health {
             snapshots: Arc::clone(&self.snapshots),
             connections: Arc::clone(&self.connections),
+            contact: Arc::clone(&self.contact),
             elected: self.is_elected.clone(),
             identities: Arc::clone(&self.identities),
         };
@@ -115,8 +122,9 @@ impl<'a> Replica<'a> {
     async fn start_identities(&self, tasks: &mut JoinSet<()>) -> Result<Arc<Identities>, RunError> {
         let RunOptions { namespace, authority_secret, .. } = self.options;
         let names = self.options.server_names();
-        let authority =
-            authority::obtain(&self.client, namespace, authority_secret, false, None).await?;
+        // The API server may be away: then it is waited for, and not again and again by another process.
+        let obtain = || authority::obtain(&self.client, namespace, authority_secret, false, None);
+        let authority = answered(obtain, AuthorityError::is_silence).await?;
         let now = Timestamp::now().as_second();
         let identities = Arc::new(Identities::new(authority, &names, now)?);
         tasks.spawn(authority::keep_current(
@@ -155,7 +163,11 @@ impl<'a> Replica<'a> {
         identities: &Identities,
         tasks: &mut JoinSet<()>,
     ) -> Result<(), RunError> {
-        let discovery = Discovery::new(Arc::clone(&self.snapshots), Arc::clone(&self.connections));
+        let discovery = Discovery::new(
+            Arc::clone(&self.snapshots),
+            Arc::clone(&self.connections),
+            Arc::clone(&self.contact),
+        );
         let listener = listen(self.options.listen.discovery_listen).await?;
         tasks.spawn(tls::serve(listener, identities.discovery(), move |request, certificate| {
             discovery.clone().answer(request, certificate)
@@ -171,14 +183,22 @@ impl<'a> Replica<'a> {
         identities: &Identities,
         tasks: &mut JoinSet<()>,
     ) -> Result<(), RunError> {
-        let sidecar = Arc::new(Sidecar {
-            image: self.options.gateway.gateway_image.clone(),
-            pull_policy: self.options.gateway.gateway_image_pull_policy.clone(),
-            listen_address: self.listen_address.clone(),
+        let gateway = &self.options.gateway;
+        let injector = Arc::new(Injector {
+            client: self.client.clone(),
+            sidecar: Sidecar {
+                image: gateway.gateway_image.clone(),
+                pull_policy: gateway.gateway_image_pull_policy.clone(),
+                pull_secrets: gateway.gateway_image_pull_secrets.clone(),
+                user: gateway.gateway_user,
+                listen_address: self.listen_address.clone(),
+                resources: gateway.sidecar_resources.clone(),
+                room: Room::default(),
+            },
         });
         let listener = listen(self.options.listen.webhook_listen).await?;
         tasks.spawn(tls::serve(listener, identities.webhook(), move |request, _| {
-            injector::answer(request, Arc::clone(&sidecar))
+            Arc::clone(&injector).answer(request)
         }));
         Ok(())
     }
@@ -205,6 +225,8 @@ impl<'a> Replica<'a> {
             platform: Platform {
                 image: self.options.gateway.gateway_image.clone(),
                 pull_policy: self.options.gateway.gateway_image_pull_policy.clone(),
+                pull_secrets: self.options.gateway.gateway_image_pull_secrets.clone(),
+                user: self.options.gateway.gateway_user,
                 discovery_host: self.options.discovery_host(),
                 discovery_port: self.options.service.discovery_port,
                 discovery_namespace: self.options.discovery_namespace(),

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use kube_lease_manager::LeaseManagerError;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::arguments::RunOptions;
-use super::election::{Candidate, Ending};
+use super::election::{Candidate, Ending, Standing};
 use super::error::RunError;
+use super::refusal::{answered, is_silence};
 use super::replica::Replica;
 
 /// Longest time that the task which renews the lease may take to release it.
@@ -32,26 +33,62 @@ async fn operate(options: RunOptions) -> Result<(), RunError> {
     // The tasks do not end. If one does (a defect), it ends the replica: Kubernetes starts it
     // again, and another one is elected.
     let mut tasks = JoinSet::new();
-    replica.start(&mut tasks).await?;
+    let mut signals = Signals::new()?;
     let candidate = replica.candidate();
-    until_stopped(&candidate, &elected, &mut tasks).await
+    let start = async {
+        replica.start(&mut tasks).await?;
+        stand(&candidate).await
+    };
+    let standing = tokio::select! {
+        standing = start => standing?,
+        () = signals.any() => return Ok(()),
+    };
+    until_stopped(&candidate, standing, &elected, &mut tasks, &mut signals).await
+}
+
+/// The signals that end the operator.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self, std::io::Error> {
+        let (terminate, interrupt) = (SignalKind::terminate(), SignalKind::interrupt());
+        Ok(Self { terminate: signal(terminate)?, interrupt: signal(interrupt)? })
+    }
+
+    /// Ends with the first signal.
+    async fn any(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// Stands for election, as soon as the API server answers.
+async fn stand(candidate: &Candidate) -> Result<Standing, RunError> {
+    let is_silence = |error: &LeaseManagerError| match error {
+        LeaseManagerError::KubeError(error) => is_silence(error),
+        _ => false,
+    };
+    let standing = answered(|| candidate.stand(), is_silence).await;
+    standing.map_err(|error| RunError::Lease(error.to_string()))
 }
 
 /// Stands for election again and again until a signal ends it.
 async fn until_stopped(
     candidate: &Candidate,
+    (holds, mut lease_task): Standing,
     elected: &watch::Sender<bool>,
     tasks: &mut JoinSet<()>,
+    signals: &mut Signals,
 ) -> Result<(), RunError> {
-    let unusable = |error: LeaseManagerError| RunError::Lease(error.to_string());
-    let (holds, mut lease_task) = candidate.stand().await.map_err(unusable)?;
     let mut election = Box::pin(candidate.follow(holds, elected));
-    let (mut terminate, mut interrupt) =
-        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     loop {
         let ending = tokio::select! {
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
+            () = signals.any() => break,
             Some(ended) = tasks.join_next() => {
                 return Err(RunError::Task(ended.err().map(|error| error.to_string())));
             }
@@ -60,7 +97,10 @@ async fn until_stopped(
         match ending {
             Ending::Task => return Err(RunError::Lease("its task has ended".to_owned())),
             Ending::Silence => {
-                let (holds, task) = candidate.stand().await.map_err(unusable)?;
+                let (holds, task) = tokio::select! {
+                    standing = stand(candidate) => standing?,
+                    () = signals.any() => break,
+                };
                 election.set(candidate.follow(holds, elected));
                 lease_task = task;
             }

@@ -10,7 +10,6 @@ use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::core::DeserializeGuard;
-use kube::core::PartialObjectMeta;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource, ResourceExt as _};
@@ -30,7 +29,8 @@ use crate::model::{
 use crate::names::FIELD_MANAGER;
 use crate::names::GATEWAY_LABEL;
 use crate::object_key::ObjectKey;
-use crate::resource::EdgeGateway;
+use crate::resource::{EdgeGateway, WorkloadKind};
+use crate::status::Rollout;
 
 /// Number of watches that have to see all objects before the first snapshot: the watches of this
 /// module, and all of the Gateway API together.
@@ -252,23 +252,49 @@ pub(super) fn start(
     });
     let labels =
         watcher::Config::default().labels(&format!("app.kubernetes.io/managed-by={FIELD_MANAGER}"));
-    workloads::<Deployment>(client, "Deployments", labels.clone(), owned, tasks);
-    workloads::<DaemonSet>(client, "DaemonSets", labels, owned, tasks);
+    let kinds = (WorkloadKind::Deployment, WorkloadKind::DaemonSet);
+    workloads::<Deployment>(
+        client,
+        (kinds.0, "Deployments"),
+        labels.clone(),
+        observations,
+        owned,
+        tasks,
+    );
+    workloads::<DaemonSet>(client, (kinds.1, "DaemonSets"), labels, observations, owned, tasks);
 }
 
 fn workloads<K>(
     client: &Client,
-    what: &'static str,
+    (kind, what): (WorkloadKind, &'static str),
     labels: watcher::Config,
+    observations: &Arc<Observations>,
     owned: &UnboundedSender<ObjectKey>,
     tasks: &mut JoinSet<()>,
 ) where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+    for<'a> Rollout: From<&'a K>,
 {
-    let stream =
-        watcher(Api::<PartialObjectMeta<K>>::all(client.clone()), labels).default_backoff();
+    let stream = watcher(Api::<K>::all(client.clone()), labels).default_backoff();
     let mut workloads = Owned::new(owned);
-    tasks.spawn(async move { follow(what, stream, |seen| workloads.see(seen)).await });
+    let observations = Arc::clone(observations);
+    tasks.spawn(async move {
+        follow(what, stream, |seen: Seen<'_, K>| {
+            match seen {
+                Seen::Present(object) => observations.workload(
+                    kind,
+                    gateway_of(object).as_ref(),
+                    Some(Rollout::from(object)),
+                ),
+                Seen::Gone(object) => {
+                    observations.workload(kind, gateway_of(object).as_ref(), None)
+                }
+                Seen::All(all) => observations.retain_workloads(kind, |key| all.contains(key)),
+            }
+            workloads.see(seen);
+        })
+        .await
+    });
 }
 
 /// The objects of gateways, of one kind: the gateway and the generation of each.

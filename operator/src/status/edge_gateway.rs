@@ -7,6 +7,7 @@ use super::assistance::{assisting, stopped_route};
 use super::gateway::{accepted, programmed, ready, resolved_routes};
 use super::observed::Observed;
 use super::reading::StoppedRoute;
+use super::rollout::rolled_out;
 use crate::gateway_api::Finding;
 use crate::index::GatewayView;
 use crate::message::shortened;
@@ -28,6 +29,7 @@ pub fn gateway_status(
         resolved_routes(view),
         programmed(observed),
         ready(gateway, view, observed),
+        rolled_out(observed),
         assisting(gateway, view, observed),
     ];
     let listeners: Vec<_> = view

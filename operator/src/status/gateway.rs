@@ -70,7 +70,11 @@ pub(super) fn programmed(observed: &Observed) -> Finding {
         return Finding::no("Programmed", "Refused", message);
     }
     if proxies.is_empty() {
-        let message = "no gateway is connected to the operator";
+        let message = if observed.ready == 0 {
+            format!("no gateway is ready, and none is connected{}", observed.why_fewer())
+        } else {
+            "no gateway is connected to the operator".to_owned()
+        };
         return Finding::unknown("Programmed", "NotConnected", message);
     }
     let silent: Vec<&str> = ready_pods
@@ -119,12 +123,14 @@ fn some_of(names: &[&str]) -> String {
 
 /// Condition `Ready`: gateways run, and clients can reach them.
 pub(super) fn ready(gateway: &GatewayModel, view: &GatewayView, observed: &Observed) -> Finding {
-    if observed.ready == 0 {
-        let message = format!(
-            "none of {} gateway Pods is ready; look at them with kubectl describe pods",
-            observed.pods
-        );
-        return Finding::no("Ready", "NoReadyGateway", message);
+    let (ready, wanted) = (observed.ready, observed.wanted());
+    if ready == 0 && wanted == 0 && observed.rollout.is_some() {
+        let message = "no gateway is wanted: the workload has no replicas, or no node";
+        return Finding::no("Ready", "ScaledToZero", message);
+    }
+    if ready == 0 {
+        let message = format!("none of {wanted} wanted gateways is ready{}", observed.why_fewer());
+        return Finding::no("Ready", Reason::NoReadyGateway.name(), message);
     }
     if view.listeners.values().all(|listener| listener.is_leaving) {
         let message =
@@ -140,6 +146,7 @@ pub(super) fn ready(gateway: &GatewayModel, view: &GatewayView, observed: &Obser
         };
         return Finding::no("Ready", "NoAddress", message);
     }
-    let message = format!("{} of {} gateways are ready", observed.ready, observed.pods);
+    let why = if ready < wanted { observed.why_fewer() } else { String::new() };
+    let message = format!("{ready} of {wanted} gateways are ready{why}");
     Finding::yes("Ready", "Ready", message)
 }

@@ -7,6 +7,7 @@ mod gateway;
 pub mod gateway_api;
 mod observed;
 mod reading;
+mod rollout;
 mod service;
 #[cfg(test)]
 mod tests;
@@ -14,4 +15,5 @@ mod tests;
 pub use edge_gateway::gateway_status;
 pub use observed::Observed;
 pub use reading::{Reading, StoppedRoute};
+pub use rollout::{Rollout, why_waiting};
 pub use service::service_condition;

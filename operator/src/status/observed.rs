@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::reading::Reading;
+use super::rollout::Rollout;
 use crate::resource::GatewayProxy;
 
 /// Observations of the gateways of an EdgeGateway.
@@ -14,8 +15,16 @@ pub struct Observed {
     pub public_key: Option<String>,
     /// Pods that are ready.
     pub ready: i32,
-    /// All Pods.
+    /// All Pods but those that end.
     pub pods: i32,
+    /// Pods that end: they drain.
+    pub ending: i32,
+    /// A Pod that is not ready, and why.
+    pub waiting: Option<(String, String)>,
+    /// The workload of the Pods, once it has been seen.
+    pub rollout: Option<Rollout>,
+    /// True if the workload is a DaemonSet.
+    pub is_on_each_node: bool,
     /// Names of the Pods that are ready.
     pub ready_pods: BTreeSet<String>,
     /// Connected gateways.

@@ -22,6 +22,14 @@ pub fn service_condition(
     let listeners = edge.iter().flat_map(|edge| &edge.listeners);
     let harm = StoppedRoute::worst(listeners.filter(own));
     let gateways = edge.and_then(|edge| edge.ready_gateways).unwrap_or_default();
+    let idle = edge.filter(|edge| edge.ready_gateways == Some(0));
+    if let (Some(_), (true, _, route)) = (idle, &condition) {
+        // Without the reason, which may change: there may be hundreds of Services.
+        let message = format!(
+            "no gateway is ready (its EdgeGateway's condition Ready says why); once one is: {route}"
+        );
+        return Some((false, Reason::NoReadyGateway.name(), shortened(message)));
+    }
     match (harm.reason(), condition) {
         (Some(reason), (true, _, message)) => {
             Some((false, reason, shortened(format!("{message}; {}", harm.told(gateways)))))

@@ -1,6 +1,9 @@
 //! Conditions that follow from observations.
 
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::index::{GatewayView, Listener, ServiceView};
@@ -37,12 +40,18 @@ fn routed() -> GatewayView {
     GatewayView { listeners: [(443, listener)].into(), ..GatewayView::default() }
 }
 
+/// A workload whose gateways are all there.
+fn rollout() -> Rollout {
+    Rollout { wanted: 2, updated: 2, present: 2, ready: 2, fault: None }
+}
+
 fn well() -> Observed {
     Observed {
         addresses: vec!["2001:db8::1".to_owned()],
         public_key: Some("0f".repeat(32)),
         ready: 2,
         pods: 2,
+        rollout: Some(rollout()),
         ready_pods: ["a", "b"].map(str::to_owned).into(),
         proxies: vec![proxy("a", None), proxy("b", None)],
         versions: ["2".to_owned()].into(),
@@ -119,7 +128,14 @@ fn what_is_said_in_which_case() {
             "NotConnected",
             "no gateway is connected",
         ),
-        (balancer, Observed { ready: 0, ..well() }, "Ready", "False", "NoReadyGateway", ""),
+        (
+            balancer,
+            Observed { ready: 0, ..well() },
+            "Ready",
+            "False",
+            "NoReadyGateway",
+            "none of 2 wanted gateways is ready",
+        ),
         (
             balancer,
             Observed { addresses: Vec::new(), ..well() },
@@ -168,6 +184,138 @@ fn what_is_said_in_which_case() {
         assert_eq!((found_status.as_str(), found_reason.as_str()), (status, reason), "{message}");
         assert!(message.contains(part), "{message}");
     }
+}
+
+/// A workload with each fault that Kubernetes tells, and the two conditions that follow.
+#[test]
+fn the_workload_is_held_against_the_wanted_number() {
+    let deployment = |status: Value| {
+        let object =
+            json!({ "spec": { "replicas": 3, "selector": {}, "template": {} }, "status": status });
+        Rollout::from(&serde_json::from_value::<Deployment>(object).unwrap())
+    };
+    let fault = |type_: &str, status: &str, reason: &str| {
+        let condition =
+            json!({ "type": type_, "status": status, "reason": reason, "message": "quota" });
+        deployment(
+            json!({ "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "conditions": [condition] }),
+        )
+    };
+    let pull = ("edge-1".to_owned(), "ImagePullBackOff: no such image".to_owned());
+    let set = |status: Value| {
+        let object = json!({ "spec": { "selector": {}, "template": {} }, "status": status });
+        Rollout::from(&serde_json::from_value::<DaemonSet>(object).unwrap())
+    };
+    let full = json!({ "replicas": 3, "updatedReplicas": 3, "readyReplicas": 3 });
+    for (observed, ready, rolled_out) in [
+        (
+            Observed { ready: 3, rollout: Some(deployment(full)), ..well() },
+            "True Ready: 3 of 3 gateways are ready",
+            "True RolledOut: all 3 gateways have the newest version of their Pods",
+        ),
+        (
+            Observed {
+                ready: 1,
+                rollout: Some(fault("ReplicaFailure", "True", "FailedCreate")),
+                ..well()
+            },
+            "True Ready: 1 of 3 gateways are ready; FailedCreate: quota",
+            "False RolloutStuck: of 3 gateways 1 have the newest version of their Pods, and 1 are ready; FailedCreate: quota",
+        ),
+        (
+            Observed {
+                ready: 0,
+                waiting: Some(pull.clone()),
+                rollout: Some(fault("Progressing", "False", "ProgressDeadlineExceeded")),
+                ..well()
+            },
+            "False NoReadyGateway: none of 3 wanted gateways is ready; ProgressDeadlineExceeded: quota; Pod edge-1: ImagePullBackOff: no such image",
+            "False RolloutStuck: of 3 gateways 1 have",
+        ),
+        (
+            Observed {
+                ready: 1,
+                ending: 2,
+                rollout: Some(fault("Progressing", "True", "ReplicaSetUpdated")),
+                ..well()
+            },
+            "True Ready: 1 of 3 gateways are ready; 2 more drain",
+            "False RollingOut: of 3 gateways 1 have",
+        ),
+        (
+            Observed { ready: 0, rollout: Some(Rollout::default()), ..well() },
+            "False ScaledToZero: no gateway is wanted",
+            "True RolledOut: all 0 gateways",
+        ),
+        (
+            Observed {
+                waiting: Some(pull),
+                is_on_each_node: true,
+                rollout: Some(set(json!({
+                    "desiredNumberScheduled": 3, "currentNumberScheduled": 3, "numberReady": 2, "numberMisscheduled": 0,
+                    "updatedNumberScheduled": 1,
+                }))),
+                ..well()
+            },
+            "True Ready: 2 of 3 gateways are ready; Pod edge-1: ImagePullBackOff: no such image",
+            "False RolloutStuck: of 3 gateways 1 have the newest version of their Pods, and 2 are ready; Pod edge-1",
+        ),
+        (
+            Observed { rollout: None, ..well() },
+            "True Ready: 2 of 2 gateways are ready",
+            "Unknown NotKnown: ",
+        ),
+    ] {
+        let model = model(ExposureType::LoadBalancer);
+        let status = gateway_status(&model, &routed(), &observed, &[], Timestamp::UNIX_EPOCH);
+        for (type_, expected) in [("Ready", ready), ("RolledOut", rolled_out)] {
+            let (status, reason, message) = said(&status, type_);
+            let found = format!("{status} {reason}: {message}");
+            assert!(found.starts_with(expected), "{type_}: {found}");
+        }
+    }
+}
+
+#[test]
+fn a_pod_tells_what_it_waits_for() {
+    let told = |status: Value| {
+        why_waiting(&serde_json::from_value::<Pod>(json!({ "status": status })).unwrap())
+    };
+    let waits = |reason: &str| {
+        json!({ "containerStatuses": [{
+            "name": "envoy", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+            "state": { "waiting": { "reason": reason, "message": "no such image" } },
+        }]})
+    };
+    assert_eq!(told(waits("ErrImagePull")).unwrap(), "ErrImagePull: no such image");
+    assert_eq!(told(waits("ContainerCreating")), None);
+    let conditions = json!([{ "type": "PodScheduled", "status": "False", "message": "0/3 nodes are available" }]);
+    assert_eq!(told(json!({ "conditions": conditions })).unwrap(), "0/3 nodes are available");
+    assert_eq!(told(json!({})), None);
+}
+
+/// A Service is assisted only while a gateway is there for it.
+#[test]
+fn a_service_without_a_ready_gateway_is_not_assisted() {
+    let observed = Observed { ready: 0, ..well() };
+    let model = model(ExposureType::LoadBalancer);
+    let of = |observed: &Observed| {
+        gateway_status(&model, &routed(), observed, &[], Timestamp::UNIX_EPOCH)
+    };
+    let key = ObjectKey::new("shop", "web");
+    let view = ServiceView {
+        wanted: true,
+        gateway: Some(ObjectKey::new("shop", "edge")),
+        listeners: vec![443],
+        ..ServiceView::default()
+    };
+    let (is_well, reason, message) = service_condition(&key, &view, Some(&of(&observed))).unwrap();
+    assert_eq!((is_well, reason), (false, "NoReadyGateway"));
+    assert_eq!(
+        message,
+        "no gateway is ready (its EdgeGateway's condition Ready says why); once one is: assisted by EdgeGateway shop/edge on UDP port 443"
+    );
+    assert!(service_condition(&key, &view, Some(&of(&well()))).unwrap().0);
 }
 
 #[test]

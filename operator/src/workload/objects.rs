@@ -19,6 +19,9 @@ use crate::resource::{
     ExternalTrafficPolicy, WorkloadKind,
 };
 
+/// Time within which one more gateway has to become ready in a roll-out that is not stuck.
+const PROGRESS_SECONDS: u32 = 90;
+
 /// Objects of an EdgeGateway, in the order in which they are applied.
 pub fn objects(
     key: &ObjectKey,
@@ -53,6 +56,7 @@ pub fn objects(
         WorkloadKind::Deployment => {
             workload["spec"]["strategy"] =
                 json!({ "type": "RollingUpdate", "rollingUpdate": rolling(spec) });
+            workload["spec"]["progressDeadlineSeconds"] = PROGRESS_SECONDS.into();
             // With an autoscaler the number is its.
             if spec.workload.autoscaling.is_none() {
                 workload["spec"]["replicas"] = spec.workload.replicas.into();

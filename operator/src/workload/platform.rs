@@ -1,6 +1,7 @@
 //! The platform of gateways: settings from the operator's installer.
 
 use super::patches::Patches;
+use crate::envoy::User;
 
 /// The platform of gateways: their settings beside their EdgeGateway's.
 #[derive(Debug, Clone, Default)]
@@ -9,6 +10,10 @@ pub struct Platform {
     pub image: String,
     /// Pull policy of that image; `None`: Kubernetes chooses.
     pub pull_policy: Option<String>,
+    /// Names of pull secrets for that image, unless an EdgeGateway has its own.
+    pub pull_secrets: Vec<String>,
+    /// User of gateways off the host network.
+    pub user: User,
     /// Host name of the operator's discovery service, as it is in the operator's certificate.
     pub discovery_host: String,
     /// Port of the operator's discovery service.

@@ -21,9 +21,6 @@ use crate::resource::{EdgeGatewaySpec, ExposureType, PodSettings, WorkloadKind};
 
 /// Time beside draining that a container has to end.
 const ENDING_SECONDS: i32 = 10;
-/// Number of the user in the image.
-const IMAGE_USER: u32 = 65_532;
-
 /// Template of the Pods. `bootstrap`: the text of the configuration; Pods are replaced when it
 /// changes.
 pub(super) fn template(
@@ -61,30 +58,13 @@ fn pod_spec(key: &ObjectKey, spec: &EdgeGatewaySpec, platform: &Platform) -> Val
         put("dnsPolicy", "ClusterFirstWithHostNet".into());
         put("securityContext", json!({ "seccompProfile": { "type": "RuntimeDefault" } }));
     } else {
-        put(
-            "securityContext",
-            json!({
-                "runAsNonRoot": true,
-                "runAsUser": IMAGE_USER,
-                "runAsGroup": IMAGE_USER,
-                "fsGroup": IMAGE_USER,
-                "seccompProfile": { "type": "RuntimeDefault" },
-                "sysctls": [
-                    // Each session has a socket towards its server: half of the ports, which is what
-                    // the kernel gives otherwise, are few.
-                    { "name": "net.ipv4.ip_local_port_range", "value": "1024 65535" },
-                    // Port 443 without a capability.
-                    { "name": "net.ipv4.ip_unprivileged_port_start", "value": "0" },
-                    // The gateway speaks to servers from clients' ports if it can; these are its
-                    // own.
-                    { "name": "net.ipv4.ip_local_reserved_ports", "value": reserved_ports(spec) },
-                ],
-            }),
-        );
+        put("securityContext", security_context(spec, platform));
     }
-    if !spec.envoy.image_pull_secrets.is_empty() {
-        let secrets: Vec<Value> =
-            spec.envoy.image_pull_secrets.iter().map(|name| json!({ "name": name })).collect();
+    let own = spec.envoy.image_pull_secrets.iter().map(|secret| &secret.name);
+    let secrets: Vec<&String> =
+        if own.len() > 0 { own.collect() } else { platform.pull_secrets.iter().collect() };
+    if !secrets.is_empty() {
+        let secrets: Vec<Value> = secrets.iter().map(|name| json!({ "name": name })).collect();
         put("imagePullSecrets", secrets.into());
     }
     if !pod.node_selector.is_empty() {
@@ -103,6 +83,25 @@ fn pod_spec(key: &ObjectKey, spec: &EdgeGatewaySpec, platform: &Platform) -> Val
         put("affinity", affinity);
     }
     Value::Object(content)
+}
+
+/// The security context of Pods with a network of their own.
+fn security_context(spec: &EdgeGatewaySpec, platform: &Platform) -> Value {
+    let mut context = Map::new();
+    context.insert("runAsNonRoot".to_owned(), true.into());
+    platform.user.write(&mut context, &["runAsUser", "runAsGroup", "fsGroup"]);
+    context.insert("seccompProfile".to_owned(), json!({ "type": "RuntimeDefault" }));
+    let sysctls = json!([
+        // Each session has a socket towards its server: half of the ports, which is what the kernel
+        // gives otherwise, are few.
+        { "name": "net.ipv4.ip_local_port_range", "value": "1024 65535" },
+        // Port 443 without a capability.
+        { "name": "net.ipv4.ip_unprivileged_port_start", "value": "0" },
+        // The gateway speaks to servers from clients' ports if it can; these are its own.
+        { "name": "net.ipv4.ip_local_reserved_ports", "value": reserved_ports(spec) },
+    ]);
+    context.insert("sysctls".to_owned(), sysctls);
+    context.into()
 }
 
 fn volumes(key: &ObjectKey, spec: &EdgeGatewaySpec) -> Vec<Value> {

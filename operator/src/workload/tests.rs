@@ -12,7 +12,7 @@ use crate::names::GATEWAY_LABEL;
 use crate::object_key::ObjectKey;
 use crate::resource::{
     Autoscaler, Autoscaling, EndpointsFrom, ExposureType, IpFamily, IpFamilyPolicy, Otlp,
-    SecretKey, SessionAffinity, WorkloadKind,
+    SecretKey, SecretName, SessionAffinity, WorkloadKind,
 };
 
 fn made(change: impl FnOnce(&mut GatewayModel)) -> BTreeMap<Kind, Value> {
@@ -21,6 +21,7 @@ fn made(change: impl FnOnce(&mut GatewayModel)) -> BTreeMap<Kind, Value> {
     let platform = Platform {
         image: "packrat/gateway:1".to_owned(),
         pull_policy: Some("Never".to_owned()),
+        pull_secrets: vec!["mirror".to_owned()],
         discovery_host: "packrat-operator.packrat-system.svc".to_owned(),
         discovery_port: 18000,
         discovery_namespace: Some("packrat-system".to_owned()),
@@ -129,6 +130,37 @@ fn the_operators_image_is_pulled_as_its_installer_says() {
         model.spec.envoy.image_pull_policy = Some("Always".to_owned());
     };
     assert_eq!(policy(own), "Always");
+}
+
+/// An EdgeGateway's own pull secrets count, else the installer's.
+#[test]
+fn pull_secrets_are_the_edge_gateways_or_the_installers() {
+    let secrets = |change: fn(&mut GatewayModel)| {
+        let objects = made(change);
+        objects[&Kind::Deployment]["spec"]["template"]["spec"]["imagePullSecrets"].clone()
+    };
+    assert_eq!(secrets(|_| ()), json!([{ "name": "mirror" }]));
+    let own = |model: &mut GatewayModel| {
+        model.spec.envoy.image_pull_secrets = vec![SecretName { name: "own".to_owned() }];
+    };
+    assert_eq!(secrets(own), json!([{ "name": "own" }]));
+}
+
+/// On OpenShift each namespace has users of its own, which its admission writes into Pods.
+#[test]
+fn the_user_of_gateways_can_be_left_to_the_platform() {
+    let context = |user: &str| {
+        let platform = Platform { user: user.parse().unwrap(), ..Platform::default() };
+        let (key, model) = (ObjectKey::new("shop", "edge"), GatewayModel::default());
+        let objects = objects(&key, &model, &GatewayView::default(), &platform);
+        let workload = objects.iter().find(|object| object.kind == Kind::Deployment).unwrap();
+        workload.content["spec"]["template"]["spec"]["securityContext"].clone()
+    };
+    let (own, chosen) = (context("1000"), context(""));
+    for field in ["runAsUser", "runAsGroup", "fsGroup"] {
+        assert_eq!((&own[field], chosen.get(field)), (&json!(1000), None), "{field}");
+    }
+    assert_eq!(chosen["runAsNonRoot"], true);
 }
 
 /// With the Service would go its address, and a cloud's load balancer.

@@ -15,7 +15,7 @@ pub(crate) fn admission_reviews(data: &[u8]) {
     let sidecar = Sidecar {
         image: "gateway:1".to_owned(),
         listen_address: "::".to_owned(),
-        pull_policy: None,
+        ..Sidecar::default()
     };
     let answer = review(data, &sidecar);
     let question: Value = match serde_json::from_slice(data) {
@@ -43,7 +43,7 @@ pub(crate) fn admission_reviews(data: &[u8]) {
     }
     if let Some(warning) = response.get("warnings") {
         let warning = warning[0].as_str().expect("a sentence");
-        let names = ["packrat.dev/inject", "hostNetwork", "hostPort", "spec with containers"];
+        let names = ["packrat.dev/", "hostNetwork", "hostPort", "spec with containers"];
         assert!(names.iter().any(|name| warning.contains(name)), "{warning} names no field");
         assert!(response.get("patch").is_none(), "{warning}, and a patch");
         let mut after = before.clone();

@@ -20,6 +20,7 @@ fn two_operators_never_touch_each_others_gateways() {
     let Some((cluster, first)) = Cluster::with_operator(namespace) else { return };
     let deployment = "packrat-gateway-edge";
     cluster.apply(gateway(namespace, "edge", &json!({})));
+    cluster.ready_gateway(namespace, "edge", "192.0.2.9");
     let wanted = json!({ "packrat.dev/assist": "enabled", "packrat.dev/gateway": "edge" });
     for object in service(namespace, "web", 443, &wanted, &["192.0.2.1".to_owned()]) {
         cluster.apply(object);

@@ -1,6 +1,7 @@
 //! A real API server, and the operator's own program with the rules that it is given there.
 
-use std::net::SocketAddr;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -124,11 +125,14 @@ impl Cluster {
 
     /// True if the operator's ServiceAccount may do that, in a namespace or, without one, in all.
     pub(crate) fn operator_may(&self, verb: &str, resource: &str, namespace: &str) -> bool {
-        let review: SubjectAccessReview = serde_json::from_value(json!({ "spec": {
-            "user": format!("system:serviceaccount:{HOME}:operator"),
-            "resourceAttributes": { "verb": verb, "resource": resource, "namespace": namespace },
-        }}))
-        .unwrap();
+        let attributes = json!({ "verb": verb, "resource": resource, "namespace": namespace });
+        self.may(&format!("system:serviceaccount:{HOME}:operator"), &attributes)
+    }
+
+    /// True if a user has the right that these attributes name.
+    pub(crate) fn may(&self, user: &str, attributes: &Value) -> bool {
+        let review = json!({ "spec": { "user": user, "resourceAttributes": attributes } });
+        let review: SubjectAccessReview = serde_json::from_value(review).unwrap();
         let api = Api::<SubjectAccessReview>::all(self.client.clone());
         let answer = self.runtime.block_on(api.create(&PostParams::default(), &review)).unwrap();
         answer.status.is_some_and(|status| status.allowed)
@@ -176,6 +180,8 @@ impl Cluster {
             "Namespace" => ("", "v1", "namespaces"),
             "Secret" => ("", "v1", "secrets"),
             "ConfigMap" => ("", "v1", "configmaps"),
+            "LimitRange" => ("", "v1", "limitranges"),
+            "ResourceQuota" => ("", "v1", "resourcequotas"),
             "ServiceAccount" => ("", "v1", "serviceaccounts"),
             "EndpointSlice" => ("discovery.k8s.io", "v1", "endpointslices"),
             "Deployment" => ("apps", "v1", "deployments"),
@@ -262,6 +268,29 @@ impl Cluster {
         self.runtime
             .block_on(self.api(kind, namespace).patch(name, &PatchParams::default(), &patch))
             .unwrap();
+    }
+
+    /// Makes a Pod of a gateway that is ready, at an address.
+    pub(crate) fn ready_gateway(&self, namespace: &str, gateway: &str, address: &str) {
+        let labels = json!({
+            "packrat.dev/edge-gateway": gateway, "app.kubernetes.io/managed-by": "packrat-operator",
+        });
+        let name = format!("ready-{gateway}");
+        self.apply(json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": { "name": name, "namespace": namespace, "labels": labels },
+            "spec": { "schedulerName": "none", "containers": [{ "name": "a", "image": "a" }] },
+        }));
+        let status = json!({ "status": {
+            "podIP": address, "podIPs": [{ "ip": address }], "conditions": [{ "type": "Ready", "status": "True" }],
+        }});
+        let patched: Result<DynamicObject, _> =
+            self.runtime.block_on(self.api("Pod", namespace).patch_status(
+                &name,
+                &Default::default(),
+                &Patch::Merge(&status),
+            ));
+        patched.unwrap();
     }
 
     pub(crate) fn wait_until(&self, what: &str, condition: impl FnMut() -> bool) {
@@ -394,6 +423,15 @@ impl Operator {
             address.is_some()
         });
         address.unwrap()
+    }
+
+    /// True if its page `/ready` says so.
+    pub(crate) fn is_ready(&self) -> bool {
+        let mut stream = TcpStream::connect(self.listening(0)).unwrap();
+        stream.write_all(b"GET /ready HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.starts_with("HTTP/1.1 200")
     }
 
     pub(crate) fn is_elected(&self) -> bool {

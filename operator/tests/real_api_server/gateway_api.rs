@@ -229,8 +229,10 @@ fn gateways_and_udp_routes_are_served_while_they_are_defined() {
         let [gateway, _, edge] = objects();
         let conditions = gateway["status"]["conditions"].to_string();
         edge["status"]["observedGeneration"] == edge["metadata"]["generation"]
-            && conditions.contains("no gateway is connected")
-            && edge["status"]["conditions"].to_string().contains("none of 1 gateway Pods")
+            && edge["status"]["conditions"].to_string().contains("RolloutStuck")
+            // There is no node for it, and Kubernetes says so after a while.
+            && conditions.contains("no gateway is ready")
+            && conditions.contains("ProgressDeadlineExceeded")
     });
     let versions = || objects().map(|object| object["metadata"]["resourceVersion"].clone());
     let before = versions();

@@ -8,6 +8,7 @@ mod gateway_api;
 mod objects;
 mod outage;
 mod readings;
+mod rollout;
 mod scale;
 mod security;
 mod server_ids;

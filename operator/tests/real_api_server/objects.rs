@@ -66,9 +66,14 @@ fn an_edge_gateway_from_its_creation_to_its_end() {
     };
     cluster.wait_until("the conditions", || {
         condition("Accepted") == told("True", "Accepted", "the gateways are set up")
-            && condition("Programmed")
-                == told("Unknown", "NotConnected", "no gateway is connected to the operator")
-            && condition("Ready").is_some_and(|(_, reason, _)| reason == "NoReadyGateway")
+            && condition("Programmed").is_some_and(|(_, reason, message)| {
+                reason == "NotConnected" && message.starts_with("no gateway is ready")
+            })
+            && condition("Ready").is_some_and(|(_, reason, message)| {
+                // The node for them is missing.
+                reason == "NoReadyGateway" && message.contains("none of 2 wanted gateways is ready")
+            })
+            && condition("RolledOut").is_some_and(|(_, reason, _)| reason == "RollingOut")
     });
     cluster.wait_until("the rest of the status", || {
         let found = cluster.get("EdgeGateway", namespace, "edge").unwrap();
@@ -78,6 +83,12 @@ fn an_edge_gateway_from_its_creation_to_its_end() {
     let service_condition =
         || cluster.condition("Service", namespace, "web", "packrat.dev/Assisted");
     let route = format!("assisted by EdgeGateway {namespace}/edge on UDP port 443");
+    cluster.wait_until("the Service to be told that no gateway is ready", || {
+        service_condition().is_some_and(|(status, reason, message)| {
+            status == "False" && reason == "NoReadyGateway" && message.ends_with(&route)
+        })
+    });
+    cluster.ready_gateway(namespace, "edge", "192.0.2.9");
     cluster.wait_until("the Service's condition", || {
         service_condition() == told("True", "Assisted", &route)
     });

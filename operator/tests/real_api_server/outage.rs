@@ -58,6 +58,22 @@ impl Way {
     }
 }
 
+/// A Pod that ends with each failure waits longer and longer for its next start.
+#[test]
+fn an_operator_that_starts_before_the_api_server_waits_for_it() {
+    let Some(cluster) = Cluster::find() else { return };
+    let way = Way::to(cluster.server());
+    way.cut();
+    let operator = cluster.operator("early", Some(way.address));
+    cluster.wait_until("two attempts", || {
+        operator.log().matches("\"event\":\"api_server_awaited\"").count() >= 2
+    });
+    assert!(!operator.is_ready());
+    way.mend();
+    cluster.wait_until("the election", || operator.is_elected());
+    cluster.wait_until("the readiness", || operator.is_ready());
+}
+
 #[test]
 fn what_happens_while_the_api_server_is_away_is_seen_afterwards() {
     let Some(cluster) = Cluster::find() else { return };
@@ -67,6 +83,7 @@ fn what_happens_while_the_api_server_is_away_is_seen_afterwards() {
     let operator = cluster.operator("cut-off", Some(way.address));
     cluster.wait_until("the election", || operator.is_elected());
     cluster.apply(gateway(namespace, "default", &json!({})));
+    cluster.ready_gateway(namespace, "default", "192.0.2.9");
     let wanted = json!({ "packrat.dev/assist": "enabled" });
     let apply = |name: &str, port| {
         for object in service(namespace, name, port, &wanted, &["192.0.2.1".to_owned()]) {
@@ -86,8 +103,10 @@ fn what_happens_while_the_api_server_is_away_is_seen_afterwards() {
     cluster.delete("Service", namespace, "goes");
     apply("comes", 1003);
     cluster.wait_until("the lease to be lost", || !operator.is_elected());
+    cluster.wait_until("the replica to leave the Service", || !operator.is_ready());
     assert_eq!(routes(), [1001, 1002], "nobody has written anything");
     way.mend();
+    cluster.wait_until("the replica to be back", || operator.is_ready());
     // The route that has gone is served until its sessions had time to end; the Service itself
     // knows at once.
     cluster.wait_until("what came and what went", || {

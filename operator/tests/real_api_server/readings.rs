@@ -4,7 +4,6 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 
-use kube::api::{DynamicObject, Patch};
 use serde_json::{Value, json};
 
 use super::{Cluster, gateway, service};
@@ -55,24 +54,7 @@ fn assistance_that_a_gateway_has_stopped_is_told_at_its_objects() {
     for object in service(namespace, "web", 443, &on, &["192.0.2.1".to_owned()]) {
         cluster.apply(object);
     }
-    let labels = json!({
-        "packrat.dev/edge-gateway": "default", "app.kubernetes.io/managed-by": "packrat-operator",
-    });
-    cluster.apply(json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": { "name": "gateway", "namespace": namespace, "labels": labels },
-        "spec": { "schedulerName": "none", "containers": [{ "name": "a", "image": "a" }] },
-    }));
-    let status = json!({ "status": {
-        "podIP": address, "podIPs": [{ "ip": address }], "conditions": [{ "type": "Ready", "status": "True" }],
-    }});
-    let pods = cluster.api("Pod", namespace);
-    let patched: Result<DynamicObject, _> = cluster.runtime.block_on(pods.patch_status(
-        "gateway",
-        &Default::default(),
-        &Patch::Merge(&status),
-    ));
-    patched.unwrap();
+    cluster.ready_gateway(namespace, "default", &address.to_string());
 
     let says = |kind: &str, name: &str, type_: &str, status: &str, reason: &str| {
         cluster.wait_until(&format!("{type_} {status} {reason} of {kind} {name}"), || {

@@ -21,6 +21,7 @@ fn five_hundred_services_with_five_thousand_endpoints() {
     };
     let empty = operator.memory();
     cluster.apply(gateway(namespace, "default", &json!({})));
+    cluster.ready_gateway(namespace, "default", "192.0.2.9");
     let wanted = json!({ "packrat.dev/assist": "enabled" });
     let objects: Vec<Value> = (0..SERVICES)
         .flat_map(|number| {

@@ -70,6 +70,160 @@ fn pods_off_the_host_network_run_at_the_level_restricted() {
     cluster.remove_namespace(namespace);
 }
 
+/// A ValidatingAdmissionPolicy that refuses what OpenShift's SecurityContextConstraints restricted-v2 refuse:
+/// users and groups that are not the namespace's, host networks, further capabilities, other volumes.
+fn restricted_v2(namespace: &str) -> [Value; 2] {
+    let name = "packrat-test-restricted-v2";
+    let within =
+        |field: &str| format!("(!has({field}) || ({field} >= 1000660000 && {field} < 1000670000))");
+    let containers = "(object.spec.containers + (has(object.spec.initContainers) ? object.spec.initContainers : []))";
+    let of_each = format!(
+        "{containers}.all(c, has(c.securityContext) && {user} && c.securityContext.allowPrivilegeEscalation == false \
+         && 'ALL' in c.securityContext.capabilities.drop && !has(c.securityContext.capabilities.add))",
+        user = within("c.securityContext.runAsUser")
+    );
+    let pod = "object.spec.securityContext";
+    let of_pod = format!(
+        "!has({pod}) || ({} && {})",
+        within(&format!("{pod}.runAsUser")),
+        within(&format!("{pod}.fsGroup"))
+    );
+    let kinds = [
+        "configMap",
+        "csi",
+        "downwardAPI",
+        "emptyDir",
+        "ephemeral",
+        "persistentVolumeClaim",
+        "projected",
+        "secret",
+    ];
+    let kind = kinds.map(|kind| format!("has(v.{kind})")).join(" || ");
+    let volumes = format!("!has(object.spec.volumes) || object.spec.volumes.all(v, {kind})");
+    let network = "!has(object.spec.hostNetwork) || !object.spec.hostNetwork".to_owned();
+    let rules = [of_pod, of_each, volumes, network];
+    let rules = rules.map(
+        |rule| json!({ "expression": rule, "message": "unable to validate against restricted-v2" }),
+    );
+    let api = "admissionregistration.k8s.io/v1";
+    [
+        json!({
+            "apiVersion": api, "kind": "ValidatingAdmissionPolicy", "metadata": { "name": name },
+            "spec": { "failurePolicy": "Fail", "validations": rules, "matchConstraints": { "resourceRules": [{
+                "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"],
+            }]}},
+        }),
+        json!({
+            "apiVersion": api, "kind": "ValidatingAdmissionPolicyBinding", "metadata": { "name": name },
+            "spec": { "policyName": name, "validationActions": ["Deny"], "matchResources": { "namespaceSelector": {
+                "matchLabels": { "kubernetes.io/metadata.name": namespace },
+            }}},
+        }),
+    ]
+}
+
+/// The Pods of a render of the chart: the operator's and that of `helm test`.
+fn pods_of_the_chart(render: &str, namespace: &str) -> Vec<Value> {
+    let documents = serde_saphyr::from_multiple::<Value>(render).unwrap();
+    let operator = documents.iter().find(|document| document["kind"] == "Deployment").unwrap();
+    let test = documents.iter().find(|document| document["kind"] == "Pod").unwrap();
+    let mut operator = pod_of(operator, namespace, "operator");
+    operator["spec"]["serviceAccountName"] = "default".into();
+    vec![operator, pod_of(&json!({ "spec": { "template": test } }), namespace, "test")]
+}
+
+#[test]
+fn the_pods_run_where_the_platform_chooses_their_user() {
+    let namespace = "packrat-test-openshift";
+    let Some((cluster, operator)) = Cluster::with_operator_and(namespace, &["--gateway-user="])
+    else {
+        return;
+    };
+    let policy = restricted_v2(namespace);
+    for object in &policy {
+        cluster.apply(object.clone());
+    }
+    let by_default =
+        pods_of_the_chart(include_str!("../../../charts/renders/default.yaml"), namespace);
+    cluster.wait_until("the policy to be in force", || {
+        by_default.iter().all(|pod| {
+            let created = cluster.create(pod);
+            if created.is_ok() {
+                cluster.delete("Pod", namespace, pod["metadata"]["name"].as_str().unwrap());
+            }
+            created.is_err_and(|error| error.to_string().contains("restricted-v2"))
+        })
+    });
+    for pod in pods_of_the_chart(include_str!("../../../charts/renders/openshift.yaml"), namespace)
+    {
+        cluster.create(&pod).unwrap();
+    }
+
+    cluster.apply(gateway(namespace, "edge", &json!({})));
+    let name = "packrat-gateway-edge";
+    cluster.wait_until("the gateways", || cluster.get("Deployment", namespace, name).is_some());
+    let workload = cluster.get("Deployment", namespace, name).unwrap();
+    cluster.create(&pod_of(&workload, namespace, "gateway")).unwrap();
+
+    // A Pod as restricted-v2 asks for it, with a sidecar.
+    let address = operator.listening(2);
+    cluster.apply(super::webhook::configuration(&format!("https://{address}/inject")));
+    let mut number = 0;
+    cluster.wait_until("a Pod with a sidecar", || {
+        number += 1;
+        let mut pod = super::webhook::pod(namespace, &format!("game-{number}"), Some("sidecar"));
+        pod["spec"]["containers"][0]["securityContext"] =
+            json!({ "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } });
+        cluster.create(&pod).unwrap()["spec"]["initContainers"].is_array()
+    });
+    cluster.delete("MutatingWebhookConfiguration", "", "packrat-injector");
+    for object in policy.iter().rev() {
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        cluster.delete(&text(&object["kind"]), "", &text(&object["metadata"]["name"]));
+    }
+    cluster.remove_namespace(namespace);
+}
+
+/// The cluster's own roles, by aggregation.
+#[test]
+fn who_may_edit_a_namespace_may_edit_its_gateways() {
+    let namespace = "packrat-test-roles";
+    let Some(cluster) = Cluster::find() else { return };
+    cluster.namespace(namespace, &json!({}));
+    let render = include_str!("../../../charts/renders/default.yaml");
+    let documents = serde_saphyr::from_multiple::<Value>(render).unwrap();
+    let names = ["packrat-view", "packrat-edit"];
+    let is_aggregated = |one: &&Value| {
+        one["kind"] == "ClusterRole" && names.iter().any(|name| one["metadata"]["name"] == *name)
+    };
+    for role in documents.iter().filter(is_aggregated) {
+        cluster.apply(role.clone());
+    }
+    for role in ["view", "edit"] {
+        cluster.apply(json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": { "name": role, "namespace": namespace },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },
+            "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": format!("{role}er") }],
+        }));
+    }
+    let may = |user: &str, verb: &str, resource: &str| {
+        let attributes = json!({ "verb": verb, "group": "packrat.dev", "resource": resource, "namespace": namespace });
+        cluster.may(&format!("{user}er"), &attributes)
+    };
+    cluster.wait_until("the roles to be aggregated", || {
+        ["edgegateways", "gatewayparameters", "packratpolicies"]
+            .iter()
+            .all(|resource| may("view", "list", resource) && may("edit", "patch", resource))
+    });
+    assert!(!may("view", "create", "edgegateways"));
+    assert!(!may("edit", "patch", "edgegateways/status"));
+    for name in names {
+        cluster.delete("ClusterRole", "", name);
+    }
+    cluster.remove_namespace(namespace);
+}
+
 /// A replica that starts finds a certificate that is soon too old, and a key of tokens that has
 /// been used for long enough.
 #[test]

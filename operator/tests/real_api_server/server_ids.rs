@@ -17,6 +17,7 @@ fn a_secret_with_server_ids_is_found_and_told_of() {
     let namespace = "packrat-test-server-ids";
     let Some((cluster, operator)) = Cluster::with_operator(namespace) else { return };
     cluster.apply(gateway(namespace, "default", &json!({})));
+    cluster.ready_gateway(namespace, "default", "192.0.2.9");
     let ask = json!({ "packrat.dev/assist": "enabled", "packrat.dev/quic-lb": "web-ids" });
     for object in service(namespace, "web", 443, &ask, &["192.0.2.1".to_owned()]) {
         cluster.apply(object);

@@ -24,6 +24,7 @@ fn one_service_has_both_protocols_of_a_route() {
     assert!(wrong.contains("spec.tcp"), "{wrong}");
     let spec = json!({ "exposure": { "type": "LoadBalancer" } });
     cluster.apply(gateway(namespace, "default", &spec));
+    cluster.ready_gateway(namespace, "default", "192.0.2.9");
     let ask = json!({ "packrat.dev/assist": "enabled", "packrat.dev/tcp": "passthrough" });
     for mut object in service(namespace, "web", 443, &ask, &["192.0.2.1".to_owned()]) {
         let (at, port) = match object["kind"].as_str() {

@@ -30,6 +30,7 @@ fn endpoints_are_pods_and_a_port_stays_with_the_served_service() {
     let namespace = "packrat-test-tenants";
     let Some((cluster, operator)) = Cluster::with_operator(namespace) else { return };
     cluster.apply(gateway(namespace, "default", &json!({ "routes": {} })));
+    cluster.ready_gateway(namespace, "default", "192.0.2.9");
     let old = json!({ "packrat.dev/assist": "disabled", "packrat.dev/port": "443:quic" });
     for object in service(namespace, "old", 8443, &old, &["10.9.9.66".to_owned()]) {
         cluster.apply(object);

@@ -23,6 +23,7 @@ fn a_secret_with_a_certificate_is_found_and_told_of() {
     assert!(wrong.contains("spec.terminate"), "{wrong}");
     let spec = json!({ "exposure": { "type": "LoadBalancer" }, "terminate": "Allowed" });
     cluster.apply(gateway(namespace, "default", &spec));
+    cluster.ready_gateway(namespace, "default", "192.0.2.9");
     let ask = json!({
         "packrat.dev/assist": "enabled", "packrat.dev/mode": "terminate",
         "packrat.dev/certificate": "web-tls",

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::Cluster;
 
 /// The chart's configuration, for an injector at this URL instead of a Service.
-fn configuration(url: &str) -> Value {
+pub(super) fn configuration(url: &str) -> Value {
     let render = include_str!("../../../charts/renders/default.yaml");
     let mut configuration = serde_saphyr::from_multiple::<Value>(render)
         .unwrap()
@@ -22,7 +22,7 @@ fn configuration(url: &str) -> Value {
 
 /// A Pod with a port that a sidecar could take over; `annotation`: the value of
 /// `packrat.dev/inject`.
-fn pod(namespace: &str, name: &str, annotation: Option<&str>) -> Value {
+pub(super) fn pod(namespace: &str, name: &str, annotation: Option<&str>) -> Value {
     let annotations = annotation.map_or(json!({}), |value| json!({ "packrat.dev/inject": value }));
     json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -67,6 +67,67 @@ fn the_api_server_gets_pods_with_sidecars_from_the_injector() {
     // And neither does an operator that is away.
     drop(operator);
     assert_eq!(sidecars(&cluster.create(&pod(namespace, "later", Some("sidecar"))).unwrap()), 0);
+    cluster.delete("MutatingWebhookConfiguration", "", "packrat-injector");
+    cluster.remove_namespace(namespace);
+}
+
+/// Kubernetes' own admission counts and limits.
+#[test]
+fn a_pod_gets_a_sidecar_that_fits_or_runs_without() {
+    let namespace = "packrat-test-room";
+    let Some((cluster, operator)) = Cluster::with_operator(namespace) else { return };
+    let address = operator.listening(2);
+    cluster.apply(configuration(&format!("https://{address}/inject")));
+    let quota = |name: &str, hard: Value| {
+        cluster.apply(json!({
+            "apiVersion": "v1", "kind": "ResourceQuota",
+            "metadata": { "name": name, "namespace": namespace }, "spec": { "hard": hard },
+        }));
+        cluster.wait_until("the quota to be counted", || {
+            let found = cluster.get("ResourceQuota", namespace, name).unwrap();
+            found["status"]["hard"] == found["spec"]["hard"]
+        });
+    };
+    quota("limits", json!({ "limits.cpu": "8", "limits.memory": "8Gi" }));
+    cluster.apply(json!({
+        "apiVersion": "v1", "kind": "LimitRange", "metadata": { "name": "least", "namespace": namespace },
+        "spec": { "limits": [{ "type": "Container", "min": { "memory": "128Mi" } }] },
+    }));
+    let game = |name: &str| {
+        let mut pod = pod(namespace, name, Some("sidecar"));
+        pod["spec"]["containers"][0]["resources"] = json!({
+            "requests": { "cpu": "100m", "memory": "128Mi" }, "limits": { "cpu": "200m", "memory": "256Mi" },
+        });
+        cluster.create(&pod).unwrap()
+    };
+    let mut number = 0;
+    let mut injected = Value::Null;
+    cluster.wait_until("a Pod with a sidecar", || {
+        number += 1;
+        injected = game(&format!("game-{number}"));
+        cluster.delete("Pod", namespace, &format!("game-{number}"));
+        sidecars(&injected) == 1
+    });
+    assert_eq!(
+        injected["spec"]["initContainers"][0]["resources"],
+        json!({ "requests": { "cpu": "50m", "memory": "128Mi" }, "limits": { "cpu": "500m", "memory": "256Mi" } })
+    );
+
+    // A Pod alone has its place, with a sidecar it has none.
+    quota("small", json!({ "limits.cpu": "300m" }));
+    let alone = game("alone");
+    assert_eq!(sidecars(&alone), 0);
+    let refused = alone["metadata"]["annotations"]["packrat.dev/sidecar-refused"].as_str().unwrap();
+    assert!(refused.contains("ResourceQuota small has 300m of limits.cpu left"), "{refused}");
+    cluster.wait_until("the Event", || {
+        let events =
+            cluster.runtime.block_on(cluster.api("Event", namespace).list(&Default::default()));
+        events.unwrap().items.iter().any(|event| {
+            let note = event.data["note"].as_str().unwrap_or_default();
+            event.data["regarding"]["name"] == "alone" && note.contains("ResourceQuota small")
+        })
+    });
+    assert!(!operator.lacks_rules(), "{}", operator.log());
     cluster.delete("MutatingWebhookConfiguration", "", "packrat-injector");
     cluster.remove_namespace(namespace);
 }

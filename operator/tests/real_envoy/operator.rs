@@ -89,7 +89,8 @@ impl Replica {
             Identities::new(cluster.authority.clone(), &["localhost".to_owned()], now).unwrap(),
         );
         let kept = Arc::clone(&identities);
-        let discovery = Discovery::new(Arc::clone(&snapshots), Arc::clone(&connections));
+        let discovery =
+            Discovery::new(Arc::clone(&snapshots), Arc::clone(&connections), Arc::default());
         let listener = cluster.listener.try_clone().unwrap();
         listener.set_nonblocking(true).unwrap();
         let index = Arc::clone(&snapshots);

@@ -15,11 +15,12 @@ use crate::operate::cluster::Cluster;
 /// Maximum number of ways into one EdgeGateway that are tried.
 const MOST_TARGETS: usize = 16;
 /// Conditions of an EdgeGateway that the operator sets, and the verdict when one is not true.
-const EDGE_CONDITIONS: [(&str, &str, Verdict); 4] = [
+const EDGE_CONDITIONS: [(&str, &str, Verdict); 5] = [
     ("Accepted", "is accepted", Verdict::Failed),
     ("ResolvedRoutes", "has all routes that chose it", Verdict::Warning),
     ("Programmed", "has its configuration in all gateways", Verdict::Failed),
     ("Ready", "is ready", Verdict::Failed),
+    ("RolledOut", "has all wanted gateways", Verdict::Warning),
 ];
 
 fn name_of(gateway: &EdgeGateway) -> String {
@@ -46,7 +47,11 @@ pub(super) fn conditions(gateway: &EdgeGateway) -> Vec<Check> {
         let holds = condition.is_some_and(|condition| condition.status == "True");
         // A gateway that no Service has chosen is not broken.
         let verdict = match condition {
-            Some(condition) if condition.reason == "NoRoutes" => Verdict::Warning,
+            Some(condition)
+                if ["NoRoutes", "ScaledToZero"].contains(&condition.reason.as_str()) =>
+            {
+                Verdict::Warning
+            }
             _ => verdict,
         };
         let detail = condition.map_or_else(

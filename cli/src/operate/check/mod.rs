@@ -8,8 +8,11 @@ mod gateway;
 mod network;
 mod operator;
 mod rights;
+mod summary;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde::Serialize;
@@ -24,6 +27,8 @@ pub(crate) use operator::Operator;
 
 /// Hint if no part of the chart is found.
 const INSTALL_HINT: &str = "install the chart (docs/QUICKSTART.md): helm install packrat charts/packrat -n packrat-system --create-namespace --set 'gateway.namespaces={NAMESPACE}'";
+/// Time between two attempts of `--wait`.
+const ATTEMPT_PAUSE: Duration = Duration::from_secs(2);
 /// Page that the hints link to.
 const RUNBOOK_PAGE: &str = "docs/RUNBOOK.md";
 
@@ -41,13 +46,25 @@ pub(crate) struct CheckOptions {
     #[arg(long, value_name = "HOST:PORT")]
     probe: Option<String>,
 
+    /// Repeat until no check fails, for this time at most
+    #[arg(long, value_name = "SECONDS")]
+    wait: Option<u64>,
+
+    /// Write a JUnit report to this file
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+
+    /// Show each check, not only what is wrong
+    #[arg(short, long)]
+    verbose: bool,
+
     /// Output format
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
 }
 
 /// Result of a check.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Verdict {
     Passed,
@@ -112,7 +129,7 @@ impl Check {
     }
 }
 
-/// Checks made so far; each is printed at once.
+/// Checks made so far; with a format each is printed at once.
 pub(crate) struct Report {
     checks: Vec<Check>,
     shown: Option<Format>,
@@ -152,33 +169,63 @@ impl Report {
     fn count(&self, verdict: Verdict) -> usize {
         self.checks.iter().filter(|check| check.verdict == verdict).count()
     }
+
+    /// The last line.
+    fn verdict(&self) -> String {
+        let (failed, warnings) = (self.count(Verdict::Failed), self.count(Verdict::Warning));
+        match (failed, warnings) {
+            (0, 0) if self.count(Verdict::Unknown) > 0 => {
+                painted("Everything that can be seen is well.", Paint::Good)
+            }
+            (0, 0) => painted("Everything is well.", Paint::Good),
+            (0, _) => painted(&format!("It works; {warnings} to look at."), Paint::Warning),
+            _ => painted(&format!("{failed} failed, {warnings} to look at."), Paint::Bad),
+        }
+    }
 }
 
 pub(crate) fn run(options: &CheckOptions) -> ExitCode {
-    let mut report = Report { checks: Vec::new(), shown: Some(options.output) };
+    let is_each_shown = options.verbose || options.output == Format::Wide;
+    let is_streamed = is_each_shown && options.wait.is_none() && options.output != Format::Json;
+    let deadline = Instant::now() + Duration::from_secs(options.wait.unwrap_or(0));
+    let report = loop {
+        let report = checked(options, is_streamed.then_some(options.output));
+        if report.count(Verdict::Failed) == 0 || Instant::now() >= deadline {
+            break report;
+        }
+        std::thread::sleep(ATTEMPT_PAUSE);
+    };
     if options.output == Format::Json {
-        report.shown = None;
+        let is_ok = report.count(Verdict::Failed) == 0;
+        println!("{:#}", json!({ "ok": is_ok, "checks": report.checks }));
+    } else if is_each_shown && !is_streamed {
+        let mut again = Report { checks: Vec::new(), shown: Some(options.output) };
+        again.add(report.checks.iter().cloned());
+    } else if !is_streamed {
+        print!("{}", summary::summary(&report.checks));
     }
+    if options.output != Format::Json {
+        println!("\n{}", report.verdict());
+    }
+    if let Some(file) = &options.junit
+        && let Err(error) = std::fs::write(file, summary::junit(&report.checks))
+    {
+        eprintln!("packrat check: {} cannot be written: {error}", file.display());
+        return ExitCode::FAILURE;
+    }
+    if report.count(Verdict::Failed) == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// All checks, once. `shown`: how each is printed, if it is.
+fn checked(options: &CheckOptions, shown: Option<Format>) -> Report {
+    let mut report = Report { checks: Vec::new(), shown };
     let address = options.probe.as_deref();
     match options.target.single() {
         Some(gateway) => report.add(all(&gateway, address)),
         None if options.pre => cluster::before_installation(&options.target, &mut report),
         None => of_cluster(&options.target, address, &mut report),
     }
-    let (failed, warnings) = (report.count(Verdict::Failed), report.count(Verdict::Warning));
-    let unknown = report.count(Verdict::Unknown);
-    if options.output == Format::Json {
-        println!("{:#}", json!({ "ok": failed == 0, "checks": report.checks }));
-    } else {
-        let summary = match (failed, warnings) {
-            (0, 0) if unknown > 0 => painted("Everything that can be seen is well.", Paint::Good),
-            (0, 0) => painted("Everything is well.", Paint::Good),
-            (0, _) => painted(&format!("It works; {warnings} to look at."), Paint::Warning),
-            _ => painted(&format!("{failed} failed, {warnings} to look at."), Paint::Bad),
-        };
-        println!("\n{summary}");
-    }
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    report
 }
 
 /// The lines of a check. `group`: the previous check's group.

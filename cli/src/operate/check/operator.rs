@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::{Api, ResourceExt as _};
 
 use packrat_operator::resource::DEFAULT_CLASS;
@@ -17,6 +17,8 @@ use crate::operate::error::OperateError;
 const CHECK_GROUP: &str = "operator";
 /// Labels of the operator's Deployment, whatever the release is called.
 pub(crate) const OPERATOR_LABELS: &str = "app.kubernetes.io/component=operator,helm.sh/chart";
+/// Annotation of the operator's Deployment with the namespaces that the release names.
+const NAMESPACES_ANNOTATION: &str = "packrat.dev/gateway-namespaces";
 /// A lease that was not renewed for this long has no holder.
 const LEASE_SECONDS: i64 = 60;
 
@@ -144,6 +146,7 @@ pub(super) fn installed(cluster: &Cluster) -> (Vec<Check>, Option<Operator>) {
             ),
         ),
     ];
+    checks.extend(namespaces(cluster, &operator));
     checks.push(elected(cluster, &operator));
     checks.extend(webhook(cluster, &operator));
     (checks, Some(operator))
@@ -174,6 +177,25 @@ fn why_not_ready(cluster: &Cluster, operator: &Operator) -> String {
     let found = cluster.list(&pods, selector).unwrap_or_default();
     let reason = found.iter().filter(|pod| !is_ready(pod)).find_map(edge::reason_of);
     reason.map(|reason| format!("; {reason}")).unwrap_or_default()
+}
+
+/// The namespaces that the release names: it leaves out the objects of those that are missing.
+fn namespaces(cluster: &Cluster, operator: &Operator) -> Option<Check> {
+    let named = operator.deployment.annotations().get(NAMESPACES_ANNOTATION)?;
+    let api = cluster.api_of_cluster::<Namespace>();
+    let is_missing = |name: &&str| {
+        let found = cluster.ask("getting a namespace", api.get_opt(name));
+        matches!(found, Ok(None))
+    };
+    let missing: Vec<&str> = named.split(',').filter(is_missing).collect();
+    Some(Check::of(
+        CHECK_GROUP,
+        "has the namespaces of gateway.namespaces",
+        missing.is_empty(),
+        Verdict::Warning,
+        format!("not there: {}", missing.join(", ")),
+        "correct the value, or create the namespace and upgrade the release",
+    ))
 }
 
 fn elected(cluster: &Cluster, operator: &Operator) -> Check {

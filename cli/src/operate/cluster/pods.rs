@@ -106,11 +106,7 @@ mod tests {
                 injected["metadata"]["name"] = json!(null);
             }
             injected["metadata"]["annotations"] = json!({ "packrat.dev/inject": "sidecar" });
-            let sidecar = packrat_operator::inject::Sidecar {
-                image: String::new(),
-                pull_policy: None,
-                listen_address: "0.0.0.0".to_owned(),
-            };
+            let sidecar = packrat_operator::inject::Sidecar::default();
             packrat_operator::inject::inject_pod(&mut injected, &sidecar).unwrap();
             let configuration = injected["spec"]["initContainers"][0]["args"][1].as_str().unwrap();
             let expected = format!("\"gateway\":\"{}\"", sidecar_name(&pod));

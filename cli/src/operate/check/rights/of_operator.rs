@@ -35,7 +35,7 @@ const OBJECTS_WORK: &str = "objects of gateways";
 const STATUS_WORK: &str = "conditions and statuses";
 
 /// Rights in all namespaces.
-pub(super) const CLUSTER_RIGHTS: [Needed; 11] = [
+pub(super) const CLUSTER_RIGHTS: [Needed; 12] = [
     needed(&["get", "list", "watch"], "", &["services"], "routes"),
     needed(&["patch"], "", &["services/status"], STATUS_WORK),
     needed(LOOK_VERBS, "", &["namespaces", "nodes", "pods"], "routes"),
@@ -78,6 +78,7 @@ pub(super) const CLUSTER_RIGHTS: [Needed; 11] = [
         purpose: "the condition SupportedVersion of GatewayClasses",
     },
     needed(&["create", "patch"], "events.k8s.io", &["events"], "Events about wrong annotations"),
+    needed(&["list"], "", &["limitranges", "resourcequotas"], "sidecars"),
 ];
 
 /// Rights in the namespaces of EdgeGateways: the ones that the chart's `gateway.namespaces` names,
