@@ -5,16 +5,14 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use client::Socket as _;
-use gateway::{Gateway, PATIENCE, config, has, own_address, payload, receive, socket};
 use packrat_dataplane::socket::{
     Destination, Ecn, Family, GsoBatch, Offload, ReceiveBatch, SendReport, Sender, WhenFull,
     listener_options,
 };
 use packrat_dataplane::{ClientDatagrams, RouteConfig};
 
-use crate::client;
-use crate::gateway;
+use crate::client::Socket as _;
+use crate::gateway::{self, Gateway, PATIENCE, config, has, own_address, payload, receive, socket};
 
 #[test]
 fn datagrams_of_every_size_arrive_unchanged_both_ways() {
@@ -73,8 +71,7 @@ fn a_datagram_above_the_mtu_is_counted_and_the_flow_goes_on() {
 /// Datagrams that leave the gateway together, as servers send them one by one.
 #[test]
 fn single_datagrams_of_many_clients_reach_each_its_own_in_order() {
-    let server = socket("127.0.0.1:0");
-    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (server, gateway) = gateway::alone();
     let clients: Vec<UdpSocket> = (0..50).map(|_| gateway.client()).collect();
     let mut ways = Vec::new();
     for client in &clients {
@@ -249,8 +246,7 @@ fn a_wildcard_listener_answers_from_the_address_that_was_asked() {
 /// A session keeps its upstream socket through updates, listeners and workers.
 #[test]
 fn a_session_keeps_its_upstream_across_updates_and_workers() {
-    let server = socket("127.0.0.1:0");
-    let mut gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (server, mut gateway) = gateway::alone();
     let client = gateway.client();
     client.send(b"first").unwrap();
     let upstream = receive(&server).1;
@@ -369,8 +365,7 @@ fn sessions_beyond_the_limit_are_refused_and_the_others_go_on() {
 
 #[test]
 fn single_byte_probes_open_no_session() {
-    let server = socket("127.0.0.1:0");
-    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (server, gateway) = gateway::alone();
     for byte in 4..=15 {
         gateway.client().send(&[byte]).unwrap();
     }
@@ -494,8 +489,7 @@ fn clients_leave_a_removed_and_silent_endpoint() {
 
 #[test]
 fn a_released_listener_leaves_no_socket_behind() {
-    let server = socket("127.0.0.1:0");
-    let mut gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (server, mut gateway) = gateway::alone();
     let client = gateway.client();
     client.send(b"hello").unwrap();
     receive(&server);

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ends::hear;
 use packrat_client::{AssistState, ClientConfig, Shim};
 use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox};
 use packrat_wire::estimate::Timestamp;
@@ -12,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use crate::allocator::Since;
-use crate::ends;
+use crate::ends::hear;
 
 const CLIENTS: usize = 200;
 /// Most bytes of a client with a session in which no datagram has passed yet.

@@ -5,13 +5,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ends::hear;
 use packrat_client::{Assist, ClientConfig, Live, PacketNumber};
 use packrat_engine::{Flow, FlowCounters, Gateway, GatewayConfig, Outbox};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::is_control;
 
-use crate::ends;
+use crate::ends::hear;
 
 const TICK: Duration = Duration::from_millis(1);
 const LENGTH: usize = 1200;

@@ -6,14 +6,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ends::{Turn, hear, next};
 use packrat_client::{ClientConfig, Shim, Timestamp, Verdict};
 use packrat_emulation::schedule::Schedule;
 use packrat_engine::{Flow, FlowCounters, Gateway, GatewayConfig, Outbox, SenderAnswer};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-use crate::ends;
+use crate::ends::{Turn, hear, next};
 
 const BEGIN: Timestamp = Timestamp::from_millis(1000);
 const OUT: Timestamp = Timestamp::from_millis(1600);

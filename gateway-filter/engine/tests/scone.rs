@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ends::{Turn, datagram, hear, next};
 use packrat_client::{ClientConfig, IdentifierScheme, Released, Shim, Timestamp, Verdict};
 use packrat_emulation::schedule::Schedule;
 use packrat_engine::{Flow, FlowCounters, Gateway, GatewayConfig, Outbox};
@@ -12,7 +11,7 @@ use packrat_wire::{number, scone};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-use crate::ends;
+use crate::ends::{Turn, datagram, hear, next};
 
 const CLIENT: &str = "192.0.2.1:5000";
 const DATAGRAMS: u64 = 4000;

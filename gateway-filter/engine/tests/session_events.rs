@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ends::hear;
 use packrat_client::{
     Assist, ClientConfig, ClientEvent, HoldEndedReason, Live, NotHeldReason, Observer,
     PacketNumber, ResetReason, SessionClosedReason,
@@ -19,7 +18,7 @@ use packrat_wire::estimate::Timestamp;
 use packrat_wire::is_control;
 use packrat_wire::message::GoodbyeReason;
 
-use crate::ends;
+use crate::ends::hear;
 
 const LENGTH: usize = 1200;
 /// The datagram that is lost.

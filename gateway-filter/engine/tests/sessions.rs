@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ends::hear;
 use packrat_client::{Assist, AssistState, ClientConfig, PacketNumber};
 use packrat_engine::{
     Flow, FlowCounters, Gateway, GatewayConfig, NetworkPath, Outbox, PathEvent, PathUse,
@@ -15,7 +14,7 @@ use packrat_wire::estimate::Timestamp;
 use packrat_wire::is_control;
 use packrat_wire::message::GoodbyeReason;
 
-use crate::ends;
+use crate::ends::hear;
 
 const LENGTH: usize = 1200;
 /// More than any sketch decodes.

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ends::{Turn, datagram, hear, next};
 use packrat_client::{
     AssistState, ClientConfig, IdentifierScheme, Released, Shim, Timestamp, Verdict,
 };
@@ -17,7 +16,7 @@ use packrat_wire::number;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-use crate::ends;
+use crate::ends::{Turn, datagram, hear, next};
 
 const CLIENT: &str = "192.0.2.1:5000";
 const MAXIMUM_HOLD: Duration = Duration::from_secs(1);

@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ends::{Turn, datagram, hear, next};
 use packrat_client::{
     AssistStats, ClientConfig, ClientEvent, Observer, Released, Shim, Timestamp, Verdict,
 };
@@ -16,7 +15,7 @@ use packrat_wire::number;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-use crate::ends;
+use crate::ends::{Turn, datagram, hear, next};
 
 const CLIENT: &str = "192.0.2.1:5000";
 

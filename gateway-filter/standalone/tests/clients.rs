@@ -5,13 +5,11 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use client::{Client, connect, transfer};
 use packrat_emulation::flood::Flood;
-use program::{PATIENCE, Program, get};
 use serde_json::Value;
 
-use crate::client;
-use crate::program;
+use crate::client::{self, Client, connect, transfer};
+use crate::program::{PATIENCE, Program, get};
 
 const CLIENTS: usize = 6;
 const WORKERS: &str = "4";

@@ -2,11 +2,10 @@
 
 use std::net::UdpSocket;
 
-use program::{PATIENCE, Program, get, wait_until};
 use serde_json::Value;
 
 use crate::client;
-use crate::program;
+use crate::program::{PATIENCE, Program, get, wait_until};
 
 fn socket() -> UdpSocket {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();

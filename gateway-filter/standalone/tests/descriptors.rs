@@ -4,9 +4,7 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use program::{PATIENCE, Program, get, wait_until};
-
-use crate::program;
+use crate::program::{PATIENCE, Program, get, wait_until};
 
 const DESCRIPTORS: usize = 80;
 const CLIENTS: usize = 100;

@@ -5,13 +5,11 @@ use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use client::{connect, transfer};
 use packrat_emulation::flood::Flood;
-use program::{PATIENCE, Program, get};
 use serde_json::Value;
 
-use crate::client;
-use crate::program;
+use crate::client::{self, connect, transfer};
+use crate::program::{PATIENCE, Program, get};
 
 /// Datagrams of one wave of the flood.
 const RANDOM: usize = 40_000;

@@ -6,10 +6,9 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use packrat_otlp::messages::{Data, ExportMetricsServiceRequest, ExportTraceServiceRequest};
-use program::Program;
 use prost::Message;
 
-use crate::program;
+use crate::program::Program;
 
 /// Longest time that the test waits for an expected event.
 const PATIENCE: Duration = Duration::from_secs(60);
