@@ -4,7 +4,7 @@ use packrat_operator::resource::GatewayParametersSpec;
 use serde_json::{Value, json};
 
 use super::super::key;
-use super::{a_gateway, index, listener, of_packrat};
+use super::{index, of_packrat, quic_gateway};
 
 /// GatewayParameters `name` of a namespace.
 fn parameters(namespace: &str, name: &str, spec: Value) -> Value {
@@ -32,7 +32,7 @@ fn labels_and_annotations_of_a_gateway_stay_within_its_class() {
     });
     let spec_of = |of_class: Option<&Value>, own: Option<Value>, infrastructure: Value| {
         let mut class = of_packrat();
-        let mut gateway = a_gateway("edge", json!([listener("quic", 443, json!({}))]));
+        let mut gateway = quic_gateway();
         gateway["spec"]["infrastructure"] = infrastructure;
         let mut all = Vec::new();
         if let Some(own) = own {
@@ -83,7 +83,7 @@ fn a_gateways_parameters_only_lower_its_classs_settings() {
     let reference = |namespace: Option<&str>, name: &str| json!({ "group": "packrat.dev", "kind": "GatewayParameters", "namespace": namespace, "name": name });
     let state_with = |of_class: Option<&Value>, own: &Value| {
         let mut class = of_packrat();
-        let mut gateway = a_gateway("edge", json!([listener("quic", 443, json!({}))]));
+        let mut gateway = quic_gateway();
         gateway["spec"]["infrastructure"] = json!({ "parametersRef": reference(None, "own") });
         let mut all = vec![parameters("app", "own", own.clone())];
         if let Some(spec) = of_class {

@@ -7,15 +7,14 @@ use serde_json::{Value, json};
 
 use super::super::key;
 use super::{
-    GROUP, a_gateway, at, condition, edge_of, index, listener, of_packrat, read_gateway, resolve,
-    route, served, servers,
+    GROUP, a_gateway, at, condition, edge_of, index, listener, of_packrat, quic_gateway,
+    read_gateway, resolve, route, served, servers, to_web,
 };
 
 #[test]
 fn the_status_of_a_gateway_follows_its_edge_gateway() {
-    let mut gateway = a_gateway("edge", json!([listener("quic", 443, json!({}))]));
-    let to_web =
-        route("app", "web", 0, json!({ "name": "edge" }), json!([{ "name": "web", "port": 8443 }]));
+    let mut gateway = quic_gateway();
+    let to_web = self::to_web("web", 0);
     let written = |gateway: &Value, edge: Option<&Value>, second: i64| {
         let mut all = vec![of_packrat(), gateway.clone(), to_web.clone()];
         all.extend(edge.cloned());
@@ -91,11 +90,10 @@ fn the_status_of_a_gateway_follows_its_edge_gateway() {
 /// The EdgeGateway is unrelated to the Gateway of that name.
 #[test]
 fn an_edge_gateway_of_someone_else_is_left_alone() {
-    let gateway = a_gateway("edge", json!([listener("quic", 443, json!({}))]));
+    let gateway = quic_gateway();
     let mut edge = edge_of(&gateway);
     edge["metadata"]["ownerReferences"] = json!([]);
-    let to_web =
-        route("app", "web", 0, json!({ "name": "edge" }), json!([{ "name": "web", "port": 8443 }]));
+    let to_web = self::to_web("web", 0);
     let mut all = vec![of_packrat(), edge, gateway.clone(), to_web];
     all.extend(servers());
     let index = index(&all);
@@ -157,7 +155,7 @@ fn listeners_that_cannot_be_served_are_told_apart() {
 
     // No listener is left, an address is asked for, and the parameters do not exist.
     let accepted = |change: &dyn Fn(&mut Value)| {
-        let mut gateway = a_gateway("edge", json!([listener("quic", 443, json!({}))]));
+        let mut gateway = quic_gateway();
         change(&mut gateway);
         let state = index(&[of_packrat(), gateway]).resolve().attachments.gateways
             [&key("app", "edge")]
@@ -185,8 +183,7 @@ fn listeners_that_cannot_be_served_are_told_apart() {
 #[test]
 fn what_other_controllers_say_about_a_route_stays() {
     use packrat_operator::gateway_api::objects::Read as _;
-    let mut to_web =
-        route("app", "web", 0, json!({ "name": "edge" }), json!([{ "name": "web", "port": 8443 }]));
+    let mut to_web = self::to_web("web", 0);
     let other = json!({ "parentRef": { "name": "theirs" }, "controllerName": "example.org/other", "conditions": [] });
     to_web["status"] = json!({ "parents": [other.clone()] });
     let read =
