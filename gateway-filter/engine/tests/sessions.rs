@@ -96,28 +96,6 @@ fn resets_that_cross_are_one() {
 }
 
 #[test]
-fn messages_of_an_old_epoch_change_nothing() {
-    let mut pair = self::pair(&gateway(GatewayConfig::default()), 1);
-    pair.run(50, |_| true);
-    // An eACK that is late, from before the Reset.
-    pair.run(1, |_| false);
-    pair.run(1, |_| true);
-    pair.up = false;
-    pair.client.on_overdue(PacketNumber::new(pair.number), pair.now);
-    let late = pair.client.poll_transmit(pair.now);
-    pair.up = true;
-    pair.client.reset(pair.now);
-    pair.run(50, |_| true);
-    let before = pair.counters;
-    if let Some(late) = late {
-        pair.hear(&late);
-    }
-    assert_eq!(pair.counters.repairs, before.repairs);
-    assert_eq!(pair.counters.resets_gateway, 0);
-    pair.repairs_work();
-}
-
-#[test]
 fn a_goodbye_of_the_client_frees_everything_at_the_gateway() {
     let gateway = gateway(GatewayConfig::default());
     let mut pair = self::pair(&gateway, 1);
