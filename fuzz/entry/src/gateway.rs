@@ -137,7 +137,7 @@ impl World {
         self.flow.control(&datagram, self.now, &mut self.out);
     }
 
-    /// Says something from another address, with a bent seal from each second one.
+    /// Sends a sealed message from another address, with a bent seal from each second one.
     fn say_from_elsewhere(&mut self, number: u8, plaintext: &[u8]) {
         let mut datagram = self.seal(plaintext);
         if let Some(byte) = datagram.last_mut() {

@@ -1,4 +1,4 @@
-//! What holds of the epochs of a session, and what is reached.
+//! Properties of the epochs of a session: always true, or reached once.
 
 use stateright::{Model as _, Property};
 

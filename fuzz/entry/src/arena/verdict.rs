@@ -30,7 +30,7 @@ pub struct Violation {
 pub(super) type Kept = Result<(), Violation>;
 
 impl Oracle {
-    /// The verdict on its promise; `broken` says what has broken it.
+    /// The verdict on its promise; `broken` reports the cause.
     pub(super) fn is_kept(self, is_kept: bool, broken: impl FnOnce() -> String) -> Kept {
         if is_kept { Ok(()) } else { Err(Violation { oracle: self, text: broken() }) }
     }

@@ -65,7 +65,7 @@ pub(crate) struct World {
     /// Packets of the stream so far, and bytes of each.
     pub(crate) number: u64,
     pub(crate) length: usize,
-    /// True for the packets, by number, and repairs of them that nobody gets.
+    /// True for the packets, by number, and repairs of them that no member gets.
     pub(crate) loses: fn(u64, bool) -> bool,
     pub(crate) counters: StreamCounters,
     pub(crate) events: Vec<Event>,
