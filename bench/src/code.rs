@@ -1,6 +1,5 @@
 //! Coded repair: making symbols, and recovering lost datagrams. No sockets.
 
-use std::error::Error;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -10,6 +9,7 @@ use packrat_instructions::callgrind;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
+use crate::Fallible;
 use crate::interrupt::Interrupt;
 use crate::summary::{Summary, digits, digits_or_dash};
 
@@ -154,10 +154,10 @@ fn per_datagram(mut calls: Vec<Duration>, datagrams: usize) -> f64 {
 }
 
 /// Instructions per datagram of encoder and decoder.
-fn instructions(loss: f64) -> Result<[f64; 2], Box<dyn Error>> {
+fn instructions(loss: f64) -> Fallible<[f64; 2]> {
     let text = [loss.to_string(), COUNTED_DATAGRAMS.to_string()];
     let arguments = ["workload", "code", &text[0], &text[1]];
-    let count = |function| -> Result<f64, Box<dyn Error>> {
+    let count = |function| -> Fallible<f64> {
         Ok(callgrind::count(function, &arguments)? / COUNTED_DATAGRAMS as f64)
     };
     let encode = count("measured_encode")?;
@@ -165,11 +165,7 @@ fn instructions(loss: f64) -> Result<[f64; 2], Box<dyn Error>> {
 }
 
 /// Measures and reports.
-pub(crate) fn run(
-    summary: &mut Summary,
-    counts: bool,
-    interrupt: &Interrupt,
-) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run(summary: &mut Summary, counts: bool, interrupt: &Interrupt) -> Fallible {
     const CODE_SETTINGS: [(&str, f64, bool, f64); 5] = [
         ("random_10", 0.1, false, 0.0),
         ("random_10_loss4", 0.1, false, 0.04),

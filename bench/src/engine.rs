@@ -3,12 +3,12 @@
 //! The setting of Packrat26, section 7.3.4: datagrams of a full packet, 4 % loss, an eACK of the
 //! real client for every sixteenth datagram (16.3 there).
 
-use std::error::Error;
 use std::time::Duration;
 
 use packrat_instructions::callgrind;
 use packrat_instructions::scene::{PER_EACK, Scene, gateway};
 
+use crate::Fallible;
 use crate::interrupt::Interrupt;
 use crate::machine;
 use crate::summary::{Summary, digits, digits_or_dash};
@@ -22,7 +22,7 @@ const PAPER_DATA_CYCLES: f64 = 1002.0;
 const PAPER_EACK_CYCLES: f64 = 27_716.0;
 
 /// Nanoseconds, the median of all turns: per datagram, and per eACK.
-fn time(bytes: usize, loss: f64, turns: usize) -> Result<(f64, f64), Box<dyn Error>> {
+fn time(bytes: usize, loss: f64, turns: usize) -> Fallible<(f64, f64)> {
     let mut scene = Scene::new(&gateway(1 << 20), bytes, loss, 1)?;
     let (mut forward, mut eack) = (Vec::new(), Vec::new());
     for turn in 0..turns {
@@ -43,11 +43,7 @@ fn time(bytes: usize, loss: f64, turns: usize) -> Result<(f64, f64), Box<dyn Err
 }
 
 /// Measures and reports.
-pub(crate) fn run(
-    summary: &mut Summary,
-    counts: bool,
-    interrupt: &Interrupt,
-) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run(summary: &mut Summary, counts: bool, interrupt: &Interrupt) -> Fallible {
     const MEASURED_TURNS: usize = 8000;
     const COUNTED_TURNS: usize = 2000;
     let gigahertz = machine::gigahertz();
@@ -106,7 +102,7 @@ pub(crate) fn misses(
     counts: bool,
     full: bool,
     interrupt: &Interrupt,
-) -> Result<(), Box<dyn Error>> {
+) -> Fallible {
     if !counts {
         return Ok(());
     }
@@ -116,7 +112,7 @@ pub(crate) fn misses(
         interrupt.check()?;
         eprintln!("cache misses: {sessions} sessions");
         // The first round allocates the sessions' memory.
-        let rounds = |rounds: usize| -> Result<[callgrind::Misses; 2], Box<dyn Error>> {
+        let rounds = |rounds: usize| -> Fallible<[callgrind::Misses; 2]> {
             let text = [sessions.to_string(), (rounds * sessions).to_string()];
             let arguments = ["workload", "many", &text[0], &text[1]];
             let count = |function| callgrind::misses(function, file.path(), &arguments);

@@ -33,6 +33,9 @@ use packrat_instructions::{callgrind, scene};
 use interrupt::Interrupt;
 use summary::Summary;
 
+/// What a measurement comes to; any error ends it.
+type Fallible<T = ()> = Result<T, Box<dyn Error>>;
+
 /// A group of measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Part {
@@ -117,7 +120,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn workload(kind: &str, numbers: &[f64]) -> Result<(), Box<dyn Error>> {
+fn workload(kind: &str, numbers: &[f64]) -> Fallible {
     match (kind, numbers) {
         ("engine", [bytes, loss, turns]) => {
             scene::workload(*bytes as usize, *loss, *turns as usize)
@@ -136,7 +139,7 @@ fn workload(kind: &str, numbers: &[f64]) -> Result<(), Box<dyn Error>> {
     }
 }
 
-fn measure(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+fn measure(arguments: &Arguments) -> Fallible {
     let interrupt = Interrupt::listen()?;
     let mut summary = Summary::default();
     machine::describe(&mut summary);
@@ -158,8 +161,8 @@ fn parts(
     summary: &mut Summary,
     counts: bool,
     interrupt: &Interrupt,
-) -> Result<(), Box<dyn Error>> {
-    type Run<'a> = &'a dyn Fn(&mut Summary) -> Result<(), Box<dyn Error>>;
+) -> Fallible {
+    type Run<'a> = &'a dyn Fn(&mut Summary) -> Fallible;
     let Arguments { only, full, settings, .. } = arguments;
     let parts: [(Part, &str, Run<'_>); 7] = [
         (Part::Sketches, "sketches", &|summary| sketches::run(summary, counts, interrupt)),

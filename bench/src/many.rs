@@ -5,9 +5,9 @@
 //! in three windows of their own, whose median counts and whose spread is shown; then system calls are
 //! counted, which takes time of its own.
 
-use std::error::Error;
 use std::time::{Duration, Instant};
 
+use crate::Fallible;
 use crate::forwarding::gateways::{Gateway, Kind, Programs};
 use crate::forwarding::network::Network;
 use crate::forwarding::trial::{self, Counted, Outcome, Trial};
@@ -157,11 +157,7 @@ impl Wanted<'_> {
 }
 
 /// Measures and reports.
-pub(crate) fn run(
-    summary: &mut Summary,
-    wanted: Wanted<'_>,
-    interrupt: &Interrupt,
-) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run(summary: &mut Summary, wanted: Wanted<'_>, interrupt: &Interrupt) -> Fallible {
     let network = match Network::create() {
         Ok(network) => network,
         Err(error) => {
@@ -226,7 +222,7 @@ fn column(
     sessions: usize,
     loads: &[Load],
     interrupt: &Interrupt,
-) -> Result<Column, Box<dyn Error>> {
+) -> Fallible<Column> {
     let loss = if assist { LAST_MILE_LOSS } else { 0.0 };
     let trial = Trial { sessions, assist, loss, ..Trial::PLAIN };
     let phases: Vec<Counted> = loads.iter().flat_map(|load| load.phases(sessions)).collect();

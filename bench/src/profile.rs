@@ -1,9 +1,9 @@
 //! A profile of the forwarding path: perf's samples of a gateway at work, as a flame graph.
 
-use std::error::Error;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::Fallible;
 use crate::flame_graph::Frame;
 use crate::forwarding::gateways::{Gateway, Kind, Programs};
 use crate::forwarding::network::Network;
@@ -18,7 +18,7 @@ const KIND: Kind = Kind::PackratStandalone;
 
 /// Writes `file`: Packrat alone, with cache, 4 % loss, 100,000 datagrams per second in batches of
 /// ten.
-pub(crate) fn run(file: &Path, interrupt: &Interrupt) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run(file: &Path, interrupt: &Interrupt) -> Fallible {
     let probe =
         Command::new("perf").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     if !probe.is_ok_and(|status| status.success()) {
@@ -70,7 +70,7 @@ fn record(
     trial: &Trial,
     samples: &Path,
     interrupt: &Interrupt,
-) -> Result<Outcome, Box<dyn Error>> {
+) -> Fallible<Outcome> {
     // The clock instead of the cycle counter: virtual machines have no such counter.
     let mut perf = Command::new("perf")
         .args([

@@ -1,6 +1,5 @@
 //! Many sessions: the memory of each, and the cost of a datagram that belongs to one of many.
 
-use std::error::Error;
 use std::fs;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -12,6 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use serde::{Deserialize, Serialize};
 
+use crate::Fallible;
 use crate::forwarding::gateways::{Gateway, Kind, Programs};
 use crate::forwarding::network::Network;
 use crate::forwarding::trial::{self, Outcome, Trial};
@@ -59,7 +59,7 @@ fn memory() -> f64 {
 }
 
 /// The workload of a separate process, so that only its sessions use its memory.
-pub(crate) fn workload(sessions: usize) -> Result<(), Box<dyn Error>> {
+pub(crate) fn workload(sessions: usize) -> Fallible {
     let gateway = scene::gateway(CACHE_BYTES);
     let mut measured = Measured { sessions, ..Measured::default() };
     let mut flows: Vec<Flow> = Vec::with_capacity(sessions);
@@ -133,20 +133,12 @@ fn forward_nanos(
 }
 
 /// Measures and reports.
-pub(crate) fn run(
-    summary: &mut Summary,
-    full: bool,
-    interrupt: &Interrupt,
-) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run(summary: &mut Summary, full: bool, interrupt: &Interrupt) -> Fallible {
     engine_only(summary, full, interrupt)?;
     live(summary, interrupt)
 }
 
-fn engine_only(
-    summary: &mut Summary,
-    full: bool,
-    interrupt: &Interrupt,
-) -> Result<(), Box<dyn Error>> {
+fn engine_only(summary: &mut Summary, full: bool, interrupt: &Interrupt) -> Fallible {
     let mut rows = Vec::new();
     for sessions in [1, 100, 10_000, 100_000, 1_000_000] {
         if sessions > 10_000 && !full {
@@ -194,7 +186,7 @@ fn engine_only(
     Ok(())
 }
 
-fn live(summary: &mut Summary, interrupt: &Interrupt) -> Result<(), Box<dyn Error>> {
+fn live(summary: &mut Summary, interrupt: &Interrupt) -> Fallible {
     let network = match Network::create() {
         Ok(network) => network,
         Err(error) => {

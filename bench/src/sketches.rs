@@ -1,7 +1,6 @@
 //! Sketches: insertion, subtraction and decoding, beside the naive way and the code of Packrat26.
 
 use std::collections::BTreeSet;
-use std::error::Error;
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -13,6 +12,7 @@ use packrat_instructions::callgrind;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
+use crate::Fallible;
 use crate::interrupt::Interrupt;
 use crate::summary::{Summary, digits, digits_or_dash};
 
@@ -50,11 +50,7 @@ impl Material {
 }
 
 /// Measures and reports.
-pub(crate) fn run(
-    summary: &mut Summary,
-    counts: bool,
-    interrupt: &Interrupt,
-) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run(summary: &mut Summary, counts: bool, interrupt: &Interrupt) -> Fallible {
     let material = Material::new(16_384);
     insertions(summary, &material, counts, interrupt)?;
     decodes(summary, &material, interrupt)
@@ -65,7 +61,7 @@ fn insertions(
     material: &Material,
     counts: bool,
     interrupt: &Interrupt,
-) -> Result<(), Box<dyn Error>> {
+) -> Fallible {
     let mut rows = Vec::new();
     for capacity in [40u8, 160, 191] {
         interrupt.check()?;
@@ -147,7 +143,7 @@ fn row(
 }
 
 /// Instructions per insertion, if `counts`.
-fn counted(counts: bool, kind: &str, capacity: u8) -> Result<Option<f64>, Box<dyn Error>> {
+fn counted(counts: bool, kind: &str, capacity: u8) -> Fallible<Option<f64>> {
     if !counts {
         return Ok(None);
     }
@@ -180,11 +176,7 @@ fn measured_insertions_into_symbols(symbols: &mut CodedSymbols, identifiers: &[I
     identifiers.iter().for_each(|identifier| symbols.insert(*identifier));
 }
 
-fn decodes(
-    summary: &mut Summary,
-    material: &Material,
-    interrupt: &Interrupt,
-) -> Result<(), Box<dyn Error>> {
+fn decodes(summary: &mut Summary, material: &Material, interrupt: &Interrupt) -> Fallible {
     let coded = SketchLimits { coded_symbols: CodedSymbols::MAX_CAPACITY, power_sums: 0 };
     let mut rows = Vec::new();
     for missing in MISSING_COUNTS {
@@ -239,7 +231,7 @@ fn decodes(
 }
 
 /// Nanoseconds to subtract and decode, the best of several rounds over a hundred differences.
-fn decode(material: &Material, missing: usize, encoding: Encoding) -> Result<f64, Box<dyn Error>> {
+fn decode(material: &Material, missing: usize, encoding: Encoding) -> Fallible<f64> {
     let mut random = ChaCha8Rng::seed_from_u64(3);
     let mut below = |bound: usize| random.next_u64() as usize % bound;
     let mut cases = Vec::new();

@@ -8,6 +8,8 @@ use std::path::Path;
 
 use serde_json::{Number, Value};
 
+use crate::Fallible;
+
 /// Figures by flat key (`part.what.unit`), and the tables that show them.
 #[derive(Debug, Default)]
 pub(crate) struct Summary {
@@ -50,7 +52,7 @@ impl Summary {
     }
 
     /// Fails with the names of all failed measurements, if any.
-    pub(crate) fn failures(&self) -> Result<(), Box<dyn Error>> {
+    pub(crate) fn failures(&self) -> Fallible {
         if self.failures.is_empty() {
             return Ok(());
         }

@@ -1,18 +1,21 @@
 //! Scenarios: the networks on which trials are run, as TOML files.
 
 mod built_in;
+mod checks;
 mod families;
 mod links;
 mod settings;
 mod traffic;
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
 
 use crate::path::{CrossTraffic, CrossTrafficConfig, RecordingError};
+use checks::{Checked, require, within};
 use links::Recording;
 use settings::milliseconds;
 
@@ -261,57 +264,21 @@ impl Scenario {
     pub fn parse(name: &str, text: &str) -> Result<Self, ScenarioError> {
         toml::from_str(text)
             .map_err(|error| error.to_string())
-            .and_then(|scenario| Self::checked(name, scenario))
+            .and_then(|scenario: Self| scenario.named(name))
             .map_err(|reason| ScenarioError::Malformed { name: name.to_owned(), reason })
     }
 
-    /// Gives it its name, or says which of its settings cannot be.
-    fn checked(name: &str, scenario: Self) -> Result<Self, String> {
-        for (which, segment) in [("far", &scenario.far), ("last_mile", &scenario.last_mile)] {
-            if !(0.0..1.0).contains(&segment.loss) {
-                return Err(format!("{which}.loss is {}, not in 0 to 1", segment.loss));
-            }
-            let bursts = [segment.burst].into_iter().chain(scenario.vary.burst.iter().copied());
-            if let Some(burst) =
-                bursts.into_iter().find(|burst| !(*burst >= 1.0 && burst.is_finite()))
-            {
-                return Err(format!("{which}.burst is {burst}, below 1"));
-            }
-            if !(0.0 <= segment.good_loss
-                && segment.good_loss < segment.bad_loss
-                && segment.bad_loss <= 1.0)
-            {
-                let reason =
-                    format!("{which}.good_loss is {}, not below bad_loss", segment.good_loss);
-                return Err(reason);
-            }
-            if !(0.01..=100_000.0).contains(&segment.rate_mbps) {
-                return Err(format!("{which}.rate_mbps is {}", segment.rate_mbps));
-            }
-            if segment.delay_ms > 10_000 {
-                return Err(format!("{which}.delay_ms is {}, above 10000", segment.delay_ms));
-            }
-            if let Some(mistake) = segment.mistake() {
-                return Err(format!("{which}.{mistake}"));
-            }
-            if let Some(cross) = segment.cross_traffic {
-                if !(0.01..=100_000.0).contains(&cross.rate_mbps) {
-                    return Err(format!("{which}.cross_traffic.rate_mbps is {}", cross.rate_mbps));
-                }
-                if cross.off_ms < 0.0
-                    || (cross.off_ms > 0.0
-                        && cross.on_ms.partial_cmp(&1.0).is_none_or(|order| order.is_lt()))
-                {
-                    let reason = format!("{which}.cross_traffic.on_ms is {}, below 1", cross.on_ms);
-                    return Err(reason);
-                }
-            }
+    /// Gives it its name, or says what cannot be in it.
+    fn named(self, name: &str) -> Result<Self, String> {
+        self.check().map(|()| Self { name: name.to_owned(), ..self })
+    }
+
+    fn check(&self) -> Checked {
+        for (which, segment) in [("far", &self.far), ("last_mile", &self.last_mile)] {
+            segment.check(&self.vary.burst).map_err(|mistake| format!("{which}.{mistake}"))?;
         }
-        let mistake = scenario.traffic.as_ref().and_then(Traffic::mistake);
-        if let Some(mistake) = mistake.or_else(|| scenario.batching.mistake()) {
-            return Err(mistake);
-        }
-        Ok(Self { name: name.to_owned(), ..scenario })
+        self.traffic.as_ref().map_or(Ok(()), Traffic::check)?;
+        self.batching.check()
     }
 
     /// Replaces the loss on the last mile.
@@ -390,55 +357,57 @@ impl Segment {
         (direction.rate_mbps.unwrap_or(self.rate_mbps) * 1e6) as u64
     }
 
-    /// The first mistake in the settings that change with time or direction.
-    fn mistake(&self) -> Option<String> {
+    /// Checks this segment, with these mean lengths of its losses besides its own.
+    fn check(&self, bursts: &[f64]) -> Checked {
+        let loss = format!("loss is {}, not in 0 to 1", self.loss);
+        require((0.0..1.0).contains(&self.loss), loss)?;
+        for burst in iter::once(&self.burst).chain(bursts) {
+            let is_possible = *burst >= 1.0 && burst.is_finite();
+            require(is_possible, format!("burst is {burst}, below 1"))?;
+        }
+        let (good, bad) = (self.good_loss, self.bad_loss);
+        let are_apart = 0.0 <= good && good < bad && bad <= 1.0;
+        require(are_apart, format!("good_loss is {good}, not below bad_loss"))?;
+        within("rate_mbps", self.rate_mbps, 0.01..=100_000.0)?;
+        let delay = format!("delay_ms is {}, above 10000", self.delay_ms);
+        require(self.delay_ms <= 10_000, delay)?;
+        self.check_changes()?;
+        let Some(cross) = self.cross_traffic else { return Ok(()) };
+        within("cross_traffic.rate_mbps", cross.rate_mbps, 0.01..=100_000.0)?;
+        let (is_steady, has_pauses) = (cross.off_ms == 0.0, cross.off_ms > 0.0);
+        let on = format!("cross_traffic.on_ms is {}, below 1", cross.on_ms);
+        require(is_steady || (has_pauses && cross.on_ms >= 1.0), on)
+    }
+
+    /// Checks the settings that change with time or direction.
+    fn check_changes(&self) -> Checked {
         for (name, direction) in [("down", &self.down), ("up", &self.up)] {
             let DirectionSettings { delay_ms, rate_mbps, loss_scale, queue, rate_changes, .. } =
                 direction;
-            let checks = [
-                ("delay_ms", *delay_ms, 0.0, 10_000.0),
-                ("rate_mbps", *rate_mbps, 0.01, 100_000.0),
-                ("loss_scale", *loss_scale, 0.0, 100.0),
-            ];
-            for (field, value, least, most) in checks {
-                if let Some(value) = value
-                    && !(least..=most).contains(&value)
-                {
-                    return Some(format!("{name}.{field} is {value}, not in {least} to {most}"));
-                }
-            }
-            let changes = rate_changes.as_ref().and_then(RateChanges::mistake);
-            if let Some(mistake) = queue.as_ref().and_then(QueueSettings::mistake).or(changes) {
-                return Some(format!("{name}.{mistake}"));
-            }
+            within(format!("{name}.delay_ms"), *delay_ms, 0.0..=10_000.0)?;
+            within(format!("{name}.rate_mbps"), *rate_mbps, 0.01..=100_000.0)?;
+            within(format!("{name}.loss_scale"), *loss_scale, 0.0..=100.0)?;
+            let queue = queue.as_ref().map_or(Ok(()), QueueSettings::check);
+            let changes = rate_changes.as_ref().map_or(Ok(()), RateChanges::check);
+            queue.and(changes).map_err(|mistake| format!("{name}.{mistake}"))?;
         }
-        if self.burst_ms.is_some_and(|burst| !(0.01..=60_000.0).contains(&burst)) {
-            return Some("burst_ms is not in 0.01 to 60000".to_owned());
-        }
-        if self.burst_ms.is_some() && (self.outages.is_some() || self.loss_recording.is_some()) {
-            return Some("burst_ms goes neither with outages nor with loss_recording".to_owned());
-        }
+        within("burst_ms", self.burst_ms, 0.01..=60_000.0)?;
+        let is_burst_alone = self.outages.is_none() && self.loss_recording.is_none();
+        let mistake = "burst_ms goes neither with outages nor with loss_recording";
+        require(self.burst_ms.is_none() || is_burst_alone, mistake)?;
         let recorded = [&self.down, &self.up]
             .iter()
             .any(|way| way.rate_recording.is_some() || way.rate_changes.is_some());
-        if self.airtime.is_some() && recorded {
-            return Some(
-                "airtime goes with constant rates only, not with rate_recording or rate_changes"
-                    .to_owned(),
-            );
-        }
-        if let Some(mistake) = self.airtime.and_then(AirtimeSettings::mistake) {
-            return Some(mistake);
-        }
+        let mistake =
+            "airtime goes with constant rates only, not with rate_recording or rate_changes";
+        require(self.airtime.is_none() || !recorded, mistake)?;
+        self.airtime.map_or(Ok(()), AirtimeSettings::check)?;
         let steps = &self.delay_steps;
-        if !steps.is_sorted_by(|one, other| one.at_ms < other.at_ms)
-            || steps.iter().any(|step| !(0.0..=10_000.0).contains(&step.delay_ms))
-        {
-            return Some("delay_steps are not ascending, or not in 0 to 10000 ms".to_owned());
-        }
-        self.jitter
-            .and_then(JitterSettings::mistake)
-            .or_else(|| self.outages.and_then(OutageSettings::mistake))
+        let are_steps = steps.is_sorted_by(|one, other| one.at_ms < other.at_ms)
+            && steps.iter().all(|step| (0.0..=10_000.0).contains(&step.delay_ms));
+        require(are_steps, "delay_steps are not ascending, or not in 0 to 10000 ms")?;
+        self.jitter.map_or(Ok(()), JitterSettings::check)?;
+        self.outages.map_or(Ok(()), OutageSettings::check)
     }
 }
 

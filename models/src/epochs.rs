@@ -11,6 +11,8 @@
 //! one has sealed; the model of the handshake is about keys. The paths of the client are numbered
 //! in the order in which it visits them.
 
+mod properties;
+
 use stateright::{Model, Property};
 
 use crate::check::Mutated;
@@ -234,6 +236,10 @@ fn bit(number: u8) -> Set {
 fn insert<T: Ord>(list: &mut Vec<T>, item: T) {
     let at = list.partition_point(|other| *other < item);
     list.insert(at, item);
+}
+
+fn copy<T: Ord + Copy>(list: &mut Vec<T>, index: usize) {
+    insert(list, list[index]);
 }
 
 impl Epochs {
@@ -537,8 +543,7 @@ impl Model for Epochs {
             }
             Step::CopyUp(index) => {
                 state.left.copies -= 1;
-                let copy = state.up[index];
-                insert(&mut state.up, copy);
+                copy(&mut state.up, index);
             }
             Step::Down(index) => {
                 let down = state.down.remove(index);
@@ -553,8 +558,7 @@ impl Model for Epochs {
             }
             Step::CopyDown(index) => {
                 state.left.copies -= 1;
-                let copy = state.down[index];
-                insert(&mut state.down, copy);
+                copy(&mut state.down, index);
             }
             Step::Eack => Self::send_eack(&mut state),
             Step::Idle => {
@@ -581,62 +585,6 @@ impl Model for Epochs {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        let mut properties = vec![
-            Property::always(COUNTED_ONCE, |_, state: &State| {
-                let counted = &state.client.counted;
-                let all = counted.iter().fold(0, |all, set| all | set);
-                let sum: u32 = counted.iter().map(|set| set.count_ones()).sum();
-                sum == Set::count_ones(all)
-            }),
-            Property::always(CREDITED_WAS_COUNTED, |_, state: &State| {
-                let credited = state.gateway.credited.iter().zip(&state.client.counted);
-                credited.into_iter().all(|(credited, counted)| credited & !counted == 0)
-            }),
-            Property::always(RECEIVED_STAYS_RECEIVED, |_, state: &State| {
-                !state.gateway.contradicted
-            }),
-            Property::always(NOTHING_BEFORE_THE_ANCHOR, |_, state: &State| {
-                let (client, gateway) = (&state.client, &state.gateway);
-                let is_same = gateway.anchored && client.epoch == gateway.epoch;
-                let anchor = client.anchor.filter(|_| is_same);
-                let behind = anchor.map_or(0, |anchor| usize::from(anchor) + 1);
-                let before = gateway.fates.iter().take(behind);
-                !before.into_iter().any(|fate| matches!(fate, Fate::Missing { .. }))
-            }),
-            Property::always(FORWARDED_AT_ONCE, |_, state: &State| {
-                state.gateway.sent.count_ones() as usize == state.gateway.fates.len()
-            }),
-            Property::always(REPAIRS_END, |_, state: &State| {
-                let is_over = |fate: &Fate| matches!(fate, Fate::Missing { transmissions } if *transmissions > MOST_REPAIRS);
-                !state.gateway.fates.iter().any(is_over)
-            }),
-            Property::always(ENDS_CONVERGE, |model: &Self, state: &State| {
-                let mut actions = Vec::new();
-                model.actions(state, &mut actions);
-                state.rounds <= MOST_ROUNDS && (!actions.is_empty() || model.is_settled(state))
-            }),
-            Property::always(MOVES_DO_NOT_CROSS, |_, state: &State| !state.crossed),
-        ];
-        // Required outcomes, if the budget suffices.
-        if self.budget.resets > 0 {
-            properties.push(Property::sometimes(
-                "a datagram is repaired in the epoch after its own",
-                |_, state: &State| {
-                    let late = state.client.counted.iter().skip(1).any(|set| set & 1 != 0);
-                    late && state.gateway.fates.first() == Some(&Fate::Received)
-                },
-            ));
-        }
-        if self.budget.resets > 0 && self.budget.failures > 0 {
-            properties.push(Property::sometimes("two Resets cross", |_, state: &State| {
-                state.gateway.resetting && state.client.epoch > state.gateway.epoch
-            }));
-        }
-        if self.budget.losses > MOST_REPAIRS {
-            properties.push(Property::sometimes("a datagram is given up", |_, state: &State| {
-                state.gateway.fates.contains(&Fate::GivenUp)
-            }));
-        }
-        properties
+        properties::all(self)
     }
 }

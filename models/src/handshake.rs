@@ -232,6 +232,15 @@ impl Handshake {
     }
 }
 
+/// The attempts that have accepted an answer while the gateway's static key was safe.
+fn safe(state: &State) -> impl Iterator<Item = (Question, Answer)> {
+    let of = |attempt: &Attempt| match (attempt.question, attempt.accepted) {
+        (Some(question), Some((answer, true))) => Some((question, answer)),
+        _ => None,
+    };
+    state.attempts.iter().filter_map(of)
+}
+
 impl Model for Handshake {
     type State = State;
     type Action = Step;
@@ -321,14 +330,6 @@ impl Model for Handshake {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        /// The attempts that have accepted an answer while the gateway's static key was safe.
-        fn safe(state: &State) -> impl Iterator<Item = (Question, Answer)> {
-            let of = |attempt: &Attempt| match (attempt.question, attempt.accepted) {
-                (Some(question), Some((answer, true))) => Some((question, answer)),
-                _ => None,
-            };
-            state.attempts.iter().filter_map(of)
-        }
         vec![
             Property::always(KEEPS_SECRETS, |model: &Self, state: &State| {
                 let of_client =

@@ -1,6 +1,5 @@
 //! The gateways that are compared, each in its own process.
 
-use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Child;
@@ -9,6 +8,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use super::network::{GATEWAY_ADDRESS, Network, Place, SERVER_ADDRESS};
+use crate::Fallible;
 
 /// The port of gateways, and of the servers behind them.
 pub(crate) const PORT: u16 = 4433;
@@ -84,7 +84,7 @@ pub(crate) struct Programs {
 
 impl Programs {
     /// Looks beside this program, and where `make` installs Envoy (or at `PACKRAT_ENVOY`).
-    pub(crate) fn find() -> Result<Self, Box<dyn Error>> {
+    pub(crate) fn find() -> Fallible<Self> {
         let own = std::env::current_exe()?;
         let directory = own.parent().ok_or("this program has no directory")?.to_owned();
         let installed = PathBuf::from(".packrat/venv/bin/envoy");
@@ -121,7 +121,7 @@ impl Gateway {
         programs: &Programs,
         kind: Kind,
         workers: usize,
-    ) -> Result<Self, Box<dyn Error>> {
+    ) -> Fallible<Self> {
         let workers = workers.to_string();
         let directory = tempfile::tempdir()?;
         let log = directory.path().join("log");

@@ -6,8 +6,7 @@ pub(crate) mod network;
 pub(crate) mod trial;
 pub(crate) mod usage;
 
-use std::error::Error;
-
+use crate::Fallible;
 use crate::interrupt::Interrupt;
 use crate::summary::{Summary, digits, digits_or_dash};
 use gateways::{Gateway, Kind, Programs};
@@ -70,7 +69,7 @@ pub(crate) fn run(
     full: bool,
     wanted: &[String],
     interrupt: &Interrupt,
-) -> Result<(), Box<dyn Error>> {
+) -> Fallible {
     let network = match Network::create() {
         Ok(network) => network,
         Err(error) => {
@@ -110,7 +109,7 @@ fn column(
     kind: Kind,
     settings: &[Setting],
     interrupt: &Interrupt,
-) -> Result<Vec<Option<Outcome>>, Box<dyn Error>> {
+) -> Fallible<Vec<Option<Outcome>>> {
     let mut column: Vec<Option<Outcome>> = settings.iter().map(|_| None).collect();
     if let Some(reason) = programs.missing(kind) {
         summary.say(&format!("\nSKIPPED: {}: {reason}", kind.name()));

@@ -1,9 +1,10 @@
 //! Three network namespaces in a row, made for one run: client, gateway, server. The gateway's
 //! namespace also forwards packets, so that the path without a gateway's process can be measured.
 
-use std::error::Error;
 use std::ffi::OsStr;
 use std::process::{Command, Stdio};
+
+use crate::Fallible;
 
 /// Addresses of further clients: a gateway does not give all of its room to one.
 const MORE_CLIENTS: [&str; 7] =
@@ -46,7 +47,7 @@ impl Network {
     ///
     /// # Errors
     /// Without root, or without `ip` (Debian: iproute2) and `setpriv` (util-linux).
-    pub(crate) fn create() -> Result<Self, Box<dyn Error>> {
+    pub(crate) fn create() -> Fallible<Self> {
         let network = Self {
             prefix: format!("packrat-bench-{}", std::process::id()),
             pinned: crate::machine::processors() > 1 && runs("taskset"),
@@ -58,7 +59,7 @@ impl Network {
         Ok(network)
     }
 
-    fn build(&self) -> Result<(), Box<dyn Error>> {
+    fn build(&self) -> Fallible {
         let [client, gateway, server] =
             [Place::Client, Place::Gateway, Place::Server].map(|at| self.name(at));
         for name in [&client, &gateway, &server] {
@@ -136,7 +137,7 @@ fn runs(program: &str) -> bool {
     status.is_ok_and(|status| status.success())
 }
 
-fn ip(arguments: &[&str]) -> Result<(), Box<dyn Error>> {
+fn ip(arguments: &[&str]) -> Fallible {
     let output =
         Command::new("ip").args(arguments).stdin(Stdio::null()).output().map_err(|error| {
             format!("ip does not run ({error}); Debian: apt-get install iproute2")

@@ -1,6 +1,5 @@
 //! One trial: a server, a client, a gateway between them, and the gateway's cost in each phase.
 
-use std::error::Error;
 use std::fs;
 use std::io::{BufRead, BufReader, Lines};
 use std::path::Path;
@@ -10,6 +9,7 @@ use std::time::Duration;
 use super::gateways::{Gateway, Kind, SERVER_PORT};
 use super::network::{Network, Place, SERVER_ADDRESS};
 use super::usage::{SystemCalls, Usage};
+use crate::Fallible;
 use crate::interrupt::Interrupt;
 use crate::peer::Phase;
 use crate::peer::client::Seen;
@@ -89,12 +89,7 @@ struct Peer {
 }
 
 impl Peer {
-    fn start(
-        network: &Network,
-        place: Place,
-        role: &str,
-        arguments: &[String],
-    ) -> Result<Self, Box<dyn Error>> {
+    fn start(network: &Network, place: Place, role: &str, arguments: &[String]) -> Fallible<Self> {
         let mut process = network
             .command(place, std::env::current_exe()?)
             .arg(role)
@@ -105,11 +100,11 @@ impl Peer {
         Ok(Self { process, lines: BufReader::new(output).lines() })
     }
 
-    fn next_line(&mut self) -> Result<String, Box<dyn Error>> {
+    fn next_line(&mut self) -> Fallible<String> {
         Ok(self.lines.next().ok_or("a peer has ended too soon; its reason is above")??)
     }
 
-    fn expect(&mut self, line: &str) -> Result<(), Box<dyn Error>> {
+    fn expect(&mut self, line: &str) -> Fallible {
         let said = self.next_line()?;
         if said == line {
             Ok(())
@@ -134,7 +129,7 @@ pub(crate) fn run(
     kind: Kind,
     trial: &Trial,
     interrupt: &Interrupt,
-) -> Result<Outcome, Box<dyn Error>> {
+) -> Fallible<Outcome> {
     let counted = Counted { phase: trial.phase(), system_calls: false };
     let outcomes = run_phases(network, gateway, kind, trial, &[counted], interrupt)?;
     outcomes.into_iter().next().ok_or_else(|| "a trial without a phase".into())
@@ -157,7 +152,7 @@ pub(crate) fn run_phases(
     trial: &Trial,
     phases: &[Counted],
     interrupt: &Interrupt,
-) -> Result<Vec<Outcome>, Box<dyn Error>> {
+) -> Fallible<Vec<Outcome>> {
     interrupt.check()?;
     let progress = tempfile::NamedTempFile::new()?;
     let common = arguments(trial, phases, progress.path());

@@ -3,7 +3,6 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
-use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -19,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::datagram::{self, Header, Purpose};
 use super::generator::{self, Feedback, Pattern, Receiver, feedback_interval};
 use super::progress::{self, Progress};
+use crate::Fallible;
 
 /// Parameters of the clients.
 #[derive(Debug)]
@@ -104,7 +104,7 @@ struct SeenPhase {
 }
 
 /// Runs until the server's end mark; returns the counts of each phase.
-pub(crate) fn run(behaviour: Behaviour) -> Result<Vec<Seen>, Box<dyn Error>> {
+pub(crate) fn run(behaviour: Behaviour) -> Fallible<Vec<Seen>> {
     let (sessions, server) = (behaviour.sessions, behaviour.server);
     let mut clients = Clients {
         all: Vec::with_capacity(sessions),
@@ -148,7 +148,7 @@ impl Clients {
         Timestamp::from_micros(u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX))
     }
 
-    fn work(&mut self, poller: BorrowedFd<'_>) -> Result<(), Box<dyn Error>> {
+    fn work(&mut self, poller: BorrowedFd<'_>) -> Fallible {
         let mut batch = ReceiveBatch::new(32);
         let mut events = Vec::with_capacity(512);
         let mut greeted = Instant::now();
@@ -210,7 +210,7 @@ impl Clients {
         }
     }
 
-    fn upload(&mut self, pattern: &Pattern) -> Result<(), Box<dyn Error>> {
+    fn upload(&mut self, pattern: &Pattern) -> Fallible {
         let server = self.behaviour.server;
         let Some(client) = self.all.first() else { return Ok(()) };
         let mut receivers = [Receiver { address: server, next: 0, acknowledged: 0 }];
@@ -237,7 +237,7 @@ impl Clients {
     }
 
     /// Reads the datagrams that arrived for a client.
-    fn read(&mut self, index: usize, batch: &mut ReceiveBatch) -> Result<(), Box<dyn Error>> {
+    fn read(&mut self, index: usize, batch: &mut ReceiveBatch) -> Fallible {
         let Some(client) = self.all.get_mut(index) else { return Ok(()) };
         if let Err(error) = batch.receive(client.socket.as_fd()) {
             // No datagram is waiting, or the server does not listen yet.

@@ -6,7 +6,6 @@ pub(crate) mod generator;
 pub(crate) mod progress;
 pub(crate) mod server;
 
-use std::error::Error;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -16,6 +15,8 @@ use client::Behaviour;
 use generator::Pattern;
 use progress::Progress;
 use server::Service;
+
+use crate::Fallible;
 
 /// The command line of a peer.
 #[derive(Debug, Clone, clap::Args)]
@@ -97,13 +98,13 @@ impl Arguments {
             .collect()
     }
 
-    fn progress(&self) -> Result<Option<Progress>, Box<dyn Error>> {
+    fn progress(&self) -> Fallible<Option<Progress>> {
         Ok(self.progress.as_deref().map(Progress::open).transpose()?)
     }
 }
 
 /// The server's part.
-pub(crate) fn serve(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+pub(crate) fn serve(arguments: &Arguments) -> Fallible {
     server::run(&Service {
         listen: arguments.address,
         sessions: arguments.sessions,
@@ -116,7 +117,7 @@ pub(crate) fn serve(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
 }
 
 /// The client's part.
-pub(crate) fn receive(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+pub(crate) fn receive(arguments: &Arguments) -> Fallible {
     let patterns = arguments.patterns();
     let unlimited = arguments.phases.iter().any(|phase| phase.rate == 0.0);
     let seen = client::run(Behaviour {

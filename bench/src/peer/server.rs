@@ -1,7 +1,6 @@
 //! The server: a generator, or a sink.
 
 use std::collections::HashMap;
-use std::error::Error;
 use std::io::Write as _;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
@@ -13,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::datagram::{self, Header, Purpose};
 use super::generator::{self, Feedback, Pattern, Receiver, feedback_interval, wait_readable};
 use super::progress::Progress;
+use crate::Fallible;
 
 /// Parameters of the server.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ fn say(line: &str) {
 }
 
 /// Serves until everything was sent, and reports how much that was.
-pub(crate) fn run(service: &Service) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run(service: &Service) -> Fallible {
     let socket = UdpSocket::bind(service.listen)?;
     listener_options(socket.as_fd(), true)?;
     say(LISTENING_LINE);
@@ -111,7 +111,7 @@ fn greeted(
     socket: &UdpSocket,
     batch: &mut ReceiveBatch,
     service: &Service,
-) -> Result<(Places, Vec<Receiver>), Box<dyn Error>> {
+) -> Fallible<(Places, Vec<Receiver>)> {
     let begun = Instant::now();
     let mut places = Places::new();
     let mut receivers = Vec::new();

@@ -80,8 +80,8 @@ fn derived(name: &str, changes: Value) -> Result<Scenario, String> {
         .ok_or_else(|| format!("there is no base {base:?}"))?;
     let mut settings: Table = toml::from_str(text).map_err(|error| error.to_string())?;
     change(&mut settings, changes);
-    let scenario = settings.try_into().map_err(|error| error.to_string())?;
-    Scenario::checked(name, scenario)
+    let scenario: Scenario = settings.try_into().map_err(|error| error.to_string())?;
+    scenario.named(name)
 }
 
 /// Puts each change in its place: tables into tables, all else instead of what is there.

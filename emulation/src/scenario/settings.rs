@@ -6,6 +6,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use serde::Deserialize;
 
+use super::checks::{Checked, require, within};
 use crate::path::{
     AirtimeConfig, CoDelConfig, FqCoDelConfig, Jitter, JitterModel, OutageModel, QueueDiscipline,
     QueueManagement, RateRecording, RedConfig, bandwidth_delay_product,
@@ -78,21 +79,18 @@ impl RateChanges {
         }
     }
 
-    pub(super) fn mistake(&self) -> Option<String> {
+    pub(super) fn check(&self) -> Checked {
         let (rates, every_ms) = match self {
             Self::Cycle { mbps, every_ms } => (mbps.clone(), *every_ms),
             Self::Walk { least_mbps, most_mbps, every_ms } => {
                 (vec![*least_mbps, *most_mbps], *every_ms)
             }
         };
-        if rates.is_empty() || rates.iter().any(|mbps| !(0.1..=100_000.0).contains(mbps)) {
-            return Some("rate_changes: a rate is missing, or not in 0.1 to 100000".to_owned());
-        }
-        if !rates.is_sorted() && matches!(self, Self::Walk { .. }) {
-            return Some("rate_changes.least_mbps is above most_mbps".to_owned());
-        }
-        (!(1..=WALK_MILLIS).contains(&every_ms))
-            .then(|| format!("rate_changes.every_ms is {every_ms}, not in 1 to {WALK_MILLIS}"))
+        let are_rates = !rates.is_empty() && rates.iter().all(|it| (0.1..=100_000.0).contains(it));
+        require(are_rates, "rate_changes: a rate is missing, or not in 0.1 to 100000")?;
+        let is_range = rates.is_sorted() || matches!(self, Self::Cycle { .. });
+        require(is_range, "rate_changes.least_mbps is above most_mbps")?;
+        within("rate_changes.every_ms", every_ms, 1..=WALK_MILLIS)
     }
 }
 
@@ -197,28 +195,18 @@ impl QueueSettings {
         }
     }
 
-    pub(super) fn mistake(&self) -> Option<String> {
-        if self.bytes.is_some() && self.ms.is_some() {
-            return Some("queue has bytes and ms; keep one of them".to_owned());
-        }
+    pub(super) fn check(&self) -> Checked {
+        let is_once = self.bytes.is_none() || self.ms.is_none();
+        require(is_once, "queue has bytes and ms; keep one of them")?;
         let is_policer = self.kind == QueueSettingsKind::Policer;
-        if is_policer != self.rate_mbps.is_some() {
-            return Some(
-                "queue.rate_mbps is the rate of a policer, and of nothing else".to_owned(),
-            );
-        }
-        if let Some(rate) = self.rate_mbps.filter(|rate| !(0.01..=100_000.0).contains(rate)) {
-            return Some(format!("queue.rate_mbps is {rate}, not in 0.01 to 100000"));
-        }
-        if self.bytes == Some(0) || self.datagrams == Some(0) {
-            return Some("queue has room for nothing".to_owned());
-        }
-        [("ms", self.ms), ("target_ms", self.target_ms), ("interval_ms", self.interval_ms)]
-            .into_iter()
-            .find(|(_, ms)| ms.is_some_and(|ms| !(0.01..=60_000.0).contains(&ms)))
-            .map(|(field, ms)| {
-                format!("queue.{field} is {}, not in 0.01 to 60000", ms.unwrap_or(0.0))
-            })
+        let fits = is_policer == self.rate_mbps.is_some();
+        require(fits, "queue.rate_mbps is the rate of a policer, and of nothing else")?;
+        within("queue.rate_mbps", self.rate_mbps, 0.01..=100_000.0)?;
+        let has_room = self.bytes != Some(0) && self.datagrams != Some(0);
+        require(has_room, "queue has room for nothing")?;
+        within("queue.ms", self.ms, 0.01..=60_000.0)?;
+        within("queue.target_ms", self.target_ms, 0.01..=60_000.0)?;
+        within("queue.interval_ms", self.interval_ms, 0.01..=60_000.0)
     }
 }
 
@@ -269,16 +257,13 @@ impl JitterSettings {
         Jitter { model, every: milliseconds(every_ms) }
     }
 
-    pub(super) fn mistake(self) -> Option<String> {
-        let (name, value, most, every_ms) = match self {
-            Self::Exponential { mean_ms, every_ms } => ("mean_ms", mean_ms, 10_000.0, every_ms),
-            Self::Wifi { late_share, every_ms } => ("late_share", late_share, 1.0, every_ms),
-        };
-        if !(0.0..=most).contains(&value) {
-            return Some(format!("jitter.{name} is {value}, not in 0 to {most}"));
+    pub(super) fn check(self) -> Checked {
+        let (Self::Exponential { every_ms, .. } | Self::Wifi { every_ms, .. }) = self;
+        match self {
+            Self::Exponential { mean_ms, .. } => within("jitter.mean_ms", mean_ms, 0.0..=10_000.0)?,
+            Self::Wifi { late_share, .. } => within("jitter.late_share", late_share, 0.0..=1.0)?,
         }
-        (!(1.0..=60_000.0).contains(&every_ms))
-            .then(|| format!("jitter.every_ms is {every_ms}, not in 1 to 60000"))
+        within("jitter.every_ms", every_ms, 1.0..=60_000.0)
     }
 }
 
@@ -318,21 +303,20 @@ impl OutageSettings {
         }
     }
 
-    pub(super) fn mistake(self) -> Option<String> {
-        let (long, short, names) = match self {
-            Self::Scheduled { every_ms, length_ms, .. } => {
-                (every_ms, length_ms, "outages.length_ms is not below outages.every_ms")
+    pub(super) fn check(self) -> Checked {
+        let (times, is_right, mistake) = match self {
+            Self::Scheduled { every_ms, length_ms, first_ms } => (
+                [every_ms, length_ms, first_ms],
+                length_ms < every_ms,
+                "outages.length_ms is not below outages.every_ms",
+            ),
+            Self::Markov { up_ms, down_ms } => {
+                ([up_ms, down_ms, 0.0], up_ms > 0.0, "outages.up_ms is not above 0")
             }
-            Self::Markov { up_ms, .. } => (up_ms, 0.0, "outages.up_ms is not above 0"),
         };
-        let times = match self {
-            Self::Scheduled { every_ms, length_ms, first_ms } => [every_ms, length_ms, first_ms],
-            Self::Markov { up_ms, down_ms } => [up_ms, down_ms, 0.0],
-        };
-        if times.iter().any(|time| !(0.0..=1e9).contains(time)) {
-            return Some("outages: a time is below 0 or above 1e9 ms".to_owned());
-        }
-        (long <= short).then(|| names.to_owned())
+        let in_range = times.iter().all(|time| (0.0..=1e9).contains(time));
+        require(in_range, "outages: a time is below 0 or above 1e9 ms")?;
+        require(is_right, mistake)
     }
 }
 
@@ -357,12 +341,9 @@ impl AirtimeSettings {
         AirtimeConfig { access: milliseconds(self.access_us * 1e-3), aggregate: self.aggregate }
     }
 
-    pub(super) fn mistake(self) -> Option<String> {
-        if !(0.0..=100_000.0).contains(&self.access_us) {
-            return Some(format!("airtime.access_us is {}, not in 0 to 100000", self.access_us));
-        }
-        (!(1..=1024).contains(&self.aggregate))
-            .then(|| format!("airtime.aggregate is {}, not in 1 to 1024", self.aggregate))
+    pub(super) fn check(self) -> Checked {
+        within("airtime.access_us", self.access_us, 0.0..=100_000.0)?;
+        within("airtime.aggregate", self.aggregate, 1..=1024)
     }
 }
 
@@ -393,20 +374,15 @@ pub struct BatchSettings {
 }
 
 impl BatchingSettings {
-    pub(super) fn mistake(self) -> Option<String> {
+    pub(super) fn check(self) -> Checked {
         let hosts = [("gateway", self.gateway), ("client", self.client), ("server", self.server)];
         for (host, batch) in hosts {
             let Some(BatchSettings { wait_us, datagrams, each_us }) = batch else { continue };
-            for (field, us) in [("wait_us", wait_us), ("each_us", each_us)] {
-                if !(0.0..=100_000.0).contains(&us) {
-                    return Some(format!("batching.{host}.{field} is {us}, not in 0 to 100000"));
-                }
-            }
-            if !(1..=1024).contains(&datagrams) {
-                return Some(format!("batching.{host}.datagrams is {datagrams}, not in 1 to 1024"));
-            }
+            within(format!("batching.{host}.wait_us"), wait_us, 0.0..=100_000.0)?;
+            within(format!("batching.{host}.each_us"), each_us, 0.0..=100_000.0)?;
+            within(format!("batching.{host}.datagrams"), datagrams, 1..=1024)?;
         }
-        None
+        Ok(())
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::checks::{Checked, require, within};
 use super::settings::milliseconds;
 use super::{ScenarioError, built_in, read};
 
@@ -178,7 +179,8 @@ impl Traffic {
         let malformed = |reason: String| ScenarioError::Malformed { name: name.to_owned(), reason };
         let parse = |text: &str| -> Result<Self, ScenarioError> {
             let file: File = toml::from_str(text).map_err(|error| malformed(error.to_string()))?;
-            file.traffic.mistake().map_or(Ok(file.traffic), |mistake| Err(malformed(mistake)))
+            file.traffic.check().map_err(malformed)?;
+            Ok(file.traffic)
         };
         if let Some((_, text)) =
             built_in::TRAFFIC_SCENARIOS.iter().find(|(known, _)| *known == name)
@@ -188,30 +190,18 @@ impl Traffic {
         parse(&read(Path::new(name), Self::names())?)
     }
 
-    /// The first mistake.
-    pub(super) fn mistake(&self) -> Option<String> {
-        if self.flows.is_empty() {
-            return Some("traffic has no flow".to_owned());
-        }
-        if let Some(seconds) = self.seconds {
-            if !(1..=LONGEST_SECONDS).contains(&seconds) {
-                return Some(format!(
-                    "traffic.seconds is {seconds}, not in 1 to {LONGEST_SECONDS}"
-                ));
-            }
-            if seconds <= self.settle_seconds {
-                return Some("traffic.settle_seconds leaves nothing of traffic.seconds".to_owned());
-            }
-        }
-        let flows = self.flows.iter().zip(1..);
-        let mistake =
-            flows.filter_map(|(flow, number)| Some((number, flow.mistake(self.seconds)?))).next();
-        if let Some((number, mistake)) = mistake {
-            return Some(format!("flow {number} of traffic: {mistake}"));
+    pub(super) fn check(&self) -> Checked {
+        require(!self.flows.is_empty(), "traffic has no flow")?;
+        within("traffic.seconds", self.seconds, 1..=LONGEST_SECONDS)?;
+        let is_left = self.seconds.is_none_or(|seconds| seconds > self.settle_seconds);
+        require(is_left, "traffic.settle_seconds leaves nothing of traffic.seconds")?;
+        for (flow, number) in self.flows.iter().zip(1..) {
+            let named = |mistake| format!("flow {number} of traffic: {mistake}");
+            flow.check(self.seconds).map_err(named)?;
         }
         let flows: u64 = self.flows.iter().map(FlowSettings::connections).sum();
-        (flows > MOST_FLOWS)
-            .then(|| format!("traffic has {flows} connections, more than {MOST_FLOWS}"))
+        let mistake = format!("traffic has {flows} connections, more than {MOST_FLOWS}");
+        require(flows <= MOST_FLOWS, mistake)
     }
 }
 
@@ -232,81 +222,50 @@ impl FlowSettings {
         each.saturating_mul(self.count)
     }
 
-    fn mistake(&self, seconds: Option<u64>) -> Option<String> {
-        let kinds = [
-            self.size.is_some(),
-            self.objects.is_some(),
-            self.page.is_some(),
-            self.video.is_some(),
-        ];
-        match kinds.into_iter().filter(|kind| *kind).count() {
-            0 if seconds.is_none() => {
-                return Some("it has no size, and traffic.seconds no end".to_owned());
-            }
-            0 | 1 => {}
-            _ => return Some("it has more than one of size, objects, page and video".to_owned()),
-        }
-        if self.direction == FlowDirection::Up && (self.page.is_some() || self.video.is_some()) {
-            return Some("pages and videos are downloads".to_owned());
-        }
-        let counts = [
-            ("count", Some(self.count)),
-            ("objects.count", self.objects.as_ref().map(|objects| objects.count)),
-            ("page.visits", self.page.as_ref().map(|page| page.visits)),
-        ];
-        if let Some((field, value)) = counts
-            .into_iter()
-            .filter_map(|(field, value)| Some((field, value?)))
-            .find(|(_, value)| !(1..=MOST_FLOWS).contains(value))
-        {
-            return Some(format!("{field} is {value}, not in 1 to {MOST_FLOWS}"));
-        }
-        if self.size == Some(0) {
-            return Some("size is 0".to_owned());
-        }
+    fn check(&self, seconds: Option<u64>) -> Checked {
+        let Self { size, objects, page, video, .. } = self;
+        let kinds = [size.is_some(), objects.is_some(), page.is_some(), video.is_some()];
+        let kinds = kinds.into_iter().filter(|kind| *kind).count();
+        require(kinds > 0 || seconds.is_some(), "it has no size, and traffic.seconds no end")?;
+        require(kinds <= 1, "it has more than one of size, objects, page and video")?;
+        let can_go_up = page.is_none() && video.is_none();
+        let has_its_way = self.direction == FlowDirection::Down || can_go_up;
+        require(has_its_way, "pages and videos are downloads")?;
+        within("count", self.count, 1..=MOST_FLOWS)?;
+        within("objects.count", objects.as_ref().map(|it| it.count), 1..=MOST_FLOWS)?;
+        within("page.visits", page.as_ref().map(|page| page.visits), 1..=MOST_FLOWS)?;
+        require(*size != Some(0), "size is 0")?;
         for (field, ms) in [("start_ms", self.start_ms), ("start_every_ms", self.start_every_ms)] {
             let latest = seconds.unwrap_or(LONGEST_SECONDS) as f64 * 1e3;
-            if !(0.0..latest).contains(&ms) {
-                return Some(format!("{field} is {ms}, not in 0 to {latest}"));
-            }
+            let mistake = format!("{field} is {ms}, not in 0 to {latest}");
+            require((0.0..latest).contains(&ms), mistake)?;
         }
-        if let Some(seconds) = seconds
-            && self.start(self.count - 1) >= Duration::from_secs(seconds)
-        {
-            return Some("the last one begins after traffic.seconds".to_owned());
-        }
-        if let Some(objects) = &self.objects
-            && (objects.sizes.is_empty() || objects.sizes.contains(&0))
-        {
-            return Some("objects.sizes are none, or one of them is 0".to_owned());
-        }
-        self.video.as_ref().and_then(VideoSettings::mistake)
+        let last = self.start(self.count - 1);
+        let begins = seconds.is_none_or(|seconds| last < Duration::from_secs(seconds));
+        require(begins, "the last one begins after traffic.seconds")?;
+        let sizes = objects.as_ref().map(|objects| &objects.sizes);
+        let has_sizes = sizes.is_none_or(|sizes| !sizes.is_empty() && !sizes.contains(&0));
+        require(has_sizes, "objects.sizes are none, or one of them is 0")?;
+        video.as_ref().map_or(Ok(()), VideoSettings::check)
     }
 }
 
 impl VideoSettings {
-    fn mistake(&self) -> Option<String> {
-        if self.segment_seconds == 0
-            || !(self.segment_seconds..=LONGEST_SECONDS).contains(&self.seconds)
-        {
-            return Some(format!(
-                "video.seconds is {}, below a segment or above {LONGEST_SECONDS}",
-                self.seconds
-            ));
-        }
-        if self.ladder_kbps.is_empty()
-            || self.ladder_kbps[0] == 0
-            || !self.ladder_kbps.is_sorted_by(|one, other| one < other)
-        {
-            return Some("video.ladder_kbps is not ascending from above 0".to_owned());
-        }
+    fn check(&self) -> Checked {
+        let Self { seconds, segment_seconds, ladder_kbps, buffer_seconds, .. } = self;
+        let has_segments =
+            *segment_seconds > 0 && (*segment_seconds..=LONGEST_SECONDS).contains(seconds);
+        let mistake =
+            format!("video.seconds is {seconds}, below a segment or above {LONGEST_SECONDS}");
+        require(has_segments, mistake)?;
+        let ascends = ladder_kbps.first().is_some_and(|first| *first > 0)
+            && ladder_kbps.is_sorted_by(|one, other| one < other);
+        require(ascends, "video.ladder_kbps is not ascending from above 0")?;
         // The bit rate rises between the reservoir and a last segment below the full buffer.
-        (self.buffer_seconds < self.reservoir_seconds + 2 * self.segment_seconds).then(|| {
-            format!(
-                "video.buffer_seconds is {}, less than the reservoir and two segments",
-                self.buffer_seconds
-            )
-        })
+        let mistake = format!(
+            "video.buffer_seconds is {buffer_seconds}, less than the reservoir and two segments"
+        );
+        require(*buffer_seconds >= self.reservoir_seconds + 2 * segment_seconds, mistake)
     }
 }
 
@@ -331,7 +290,7 @@ mod tests {
     fn flows_of_a_kind_begin_one_after_another() {
         let traffic =
             parse("seconds = 60\n[[flow]]\ncount = 3\nstart_ms = 500\nstart_every_ms = 2000\n");
-        assert_eq!(traffic.mistake(), None);
+        assert_eq!(traffic.check(), Ok(()));
         assert_eq!(
             [0, 1, 2].map(|number| traffic.flows[0].start(number).as_millis()),
             [500, 2500, 4500]
@@ -340,7 +299,7 @@ mod tests {
 
     #[test]
     fn mistakes_are_named() {
-        let said = |text: &str| parse(text).mistake().unwrap();
+        let said = |text: &str| parse(text).check().unwrap_err();
         assert!(said("[[flow]]\n").contains("no size"));
         assert!(said("seconds = 5\nsettle_seconds = 5\n[[flow]]\n").contains("settle_seconds"));
         assert!(said("seconds = 5\n[[flow]]\nstart_ms = 5000\n").contains("start_ms is 5000"));

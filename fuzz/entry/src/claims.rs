@@ -3,10 +3,11 @@
 
 use core::time::Duration;
 
-use packrat_eack::{Encoding, Identifier, Sketch};
+use packrat_eack::{Encoding, Identifier, Sketch, SketchLimits};
 use packrat_wire::Epoch;
 use packrat_wire::control::{Control, PROTOCOL_VERSION};
-use packrat_wire::handshake::{Established, Initiator};
+use packrat_wire::handshake::{ClientParams, Established, Initiator};
+use packrat_wire::identifier::IdentifierScheme;
 use packrat_wire::message::{Eack, Message};
 
 /// A client's end of a session, and its claims.
@@ -16,6 +17,20 @@ pub(crate) struct Claims {
     /// Identifiers of the forwarded datagrams, in forwarding order.
     identifiers: Vec<Identifier>,
     pub(crate) epoch: Epoch,
+}
+
+/// Params of a client that takes repairs of downloads, and nothing else.
+pub(crate) fn plain_params(scheme: IdentifierScheme, maximum_hold: Duration) -> ClientParams {
+    ClientParams {
+        scheme,
+        limits: SketchLimits { coded_symbols: 191, power_sums: 129 },
+        maximum_hold,
+        token: Vec::new(),
+        live: None,
+        numbered: None,
+        ticket: None,
+        bundles: false,
+    }
 }
 
 impl Claims {

@@ -7,17 +7,17 @@
 use core::time::Duration;
 use std::net::SocketAddr;
 
-use packrat_eack::{Encoding, SketchLimits};
+use packrat_eack::Encoding;
 use packrat_engine::{Flow, Gateway, GatewayConfig, NetworkPath, Outbox, PathUse, Received};
 use packrat_wire::Epoch;
 use packrat_wire::control::Control;
 use packrat_wire::estimate::Timestamp;
-use packrat_wire::handshake::{ClientParams, Initiator};
+use packrat_wire::handshake::Initiator;
 use packrat_wire::identifier::IdentifierScheme;
 use packrat_wire::message::Message;
 use packrat_wire::seal::MAXIMUM_PLAINTEXT_BYTES;
 
-use super::claims::Claims;
+use super::claims::{Claims, plain_params};
 use super::take::take;
 
 const CACHE_BYTES: usize = 32 * 1024;
@@ -49,8 +49,8 @@ pub fn gateway(data: &[u8]) {
     let mut rest = data;
     while let Some((&step, tail)) = rest.split_first() {
         rest = tail;
-        let (kind, number) = (step & 7, usize::from(step >> 3));
-        match kind {
+        let number = usize::from(step >> 3);
+        match step & 7 {
             0 => (0..=number).for_each(|_| world.forward(number * 47)),
             1 => world.claims.claim(number),
             2 => {
@@ -64,26 +64,8 @@ pub fn gateway(data: &[u8]) {
                 world.claims.epoch =
                     Epoch::new(world.claims.epoch.get().wrapping_add(number as u16))
             }
-            5 => {
-                let plaintext = take(&mut rest);
-                world.say(plaintext);
-            }
-            6 => {
-                let mut datagram = world.seal(take(&mut rest));
-                if number % 2 == 1
-                    && let Some(byte) = datagram.last_mut()
-                {
-                    *byte ^= 1;
-                }
-                let from = NetworkPath {
-                    client: SocketAddr::from(([198, 51, 100, number as u8], 1)),
-                    gateway: SocketAddr::from(([192, 0, 2, 1], 443)),
-                };
-                let (now, out) = (world.now, &mut world.out);
-                let decide = || PathUse::Free;
-                let random = || [number as u8; 8];
-                world.flow.control_on_new_path(&datagram, from, random, decide, now, out);
-            }
+            5 => world.say(take(&mut rest)),
+            6 => world.say_from_elsewhere(number as u8, take(&mut rest)),
             _ => {
                 let datagram = take(&mut rest);
                 let mut out = Outbox::new();
@@ -103,21 +85,10 @@ pub fn gateway(data: &[u8]) {
 impl World {
     fn begin(gateway: &std::sync::Arc<Gateway>, peer: SocketAddr) -> Self {
         let now = Timestamp::from_millis(1000);
-        let limits = SketchLimits { coded_symbols: 191, power_sums: 129 };
-        let maximum_hold = Duration::from_millis(120);
-        let client_params = ClientParams {
-            scheme: IdentifierScheme::Trailer,
-            limits,
-            maximum_hold,
-            token: Vec::new(),
-            live: None,
-            numbered: None,
-            ticket: None,
-            bundles: false,
-        };
+        let params = plain_params(IdentifierScheme::Trailer, Duration::from_millis(120));
         let mut flow = Flow::new(std::sync::Arc::clone(gateway));
         let claims =
-            Claims::begin(Initiator::new([1; 32], NONCE, client_params, None), NONCE, |question| {
+            Claims::begin(Initiator::new([1; 32], NONCE, params, None), NONCE, |question| {
                 let mut out = Outbox::new();
                 if let Received::Begin(begin) = gateway.receive(question, peer, now, &mut out) {
                     flow.begin(begin, [2; 32], now, &mut out);
@@ -164,6 +135,18 @@ impl World {
     fn say(&mut self, plaintext: &[u8]) {
         let datagram = self.seal(plaintext);
         self.flow.control(&datagram, self.now, &mut self.out);
+    }
+
+    /// Sends a sealed message from another address, with a bent seal from each second one.
+    fn say_from_elsewhere(&mut self, number: u8, plaintext: &[u8]) {
+        let mut datagram = self.seal(plaintext);
+        if let Some(byte) = datagram.last_mut() {
+            *byte ^= number % 2;
+        }
+        let (client, gateway) = (([198, 51, 100, number], 1).into(), ([192, 0, 2, 1], 443).into());
+        let from = NetworkPath { client, gateway };
+        let (now, out) = (self.now, &mut self.out);
+        self.flow.control_on_new_path(&datagram, from, || [number; 8], || PathUse::Free, now, out);
     }
 
     /// Every datagram that the gateway sends is a repair of a forwarded one, or authentic, and the

@@ -77,22 +77,7 @@ pub fn live_packets(data: &[u8]) {
             }
             4 => world.now = world.now + Duration::from_millis(1 << (number % 12)),
             5 => world.receive(take(&mut rest)),
-            // An unauthenticated header of the stream.
-            6 => {
-                let bytes = take(&mut rest);
-                let word = |at: usize| bytes.get(at).copied().unwrap_or_default();
-                let header = RtpHeader {
-                    payload_type: [96, 97, 98, 0][number % 4],
-                    sequence: u16::from_be_bytes([word(0), word(1)]),
-                    timestamp: u32::from_be_bytes([word(2), word(3), word(4), word(5)]),
-                    source: SOURCE + (number / 4) as u32 % 3,
-                };
-                let mut datagram = Vec::new();
-                header.encode(&mut datagram);
-                assert_eq!(RtpHeader::decode(&datagram), Some(header));
-                datagram.extend_from_slice(bytes);
-                world.receive(&datagram);
-            }
+            6 => world.receive_header(number, take(&mut rest)),
             _ => world.compare(take(&mut rest)),
         }
         world.poll();
@@ -117,6 +102,22 @@ impl World {
     fn receive(&mut self, datagram: &[u8]) {
         self.receiver.on_datagram(datagram, self.now);
         self.subscription.on_datagram(datagram, self.now);
+    }
+
+    /// Receives an unauthenticated header of the stream.
+    fn receive_header(&mut self, number: usize, bytes: &[u8]) {
+        let word = |at: usize| bytes.get(at).copied().unwrap_or_default();
+        let header = RtpHeader {
+            payload_type: [96, 97, 98, 0][number % 4],
+            sequence: u16::from_be_bytes([word(0), word(1)]),
+            timestamp: u32::from_be_bytes([word(2), word(3), word(4), word(5)]),
+            source: SOURCE + (number / 4) as u32 % 3,
+        };
+        let mut datagram = Vec::new();
+        header.encode(&mut datagram);
+        assert_eq!(RtpHeader::decode(&datagram), Some(header));
+        datagram.extend_from_slice(bytes);
+        self.receive(&datagram);
     }
 
     fn poll(&mut self) {

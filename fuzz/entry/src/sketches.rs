@@ -21,41 +21,49 @@ pub fn power_sums(data: &[u8]) {
     run(data, |count| Encoding::PowerSums { count });
 }
 
+/// The prefix of the other end's set, which has some of `own_set`, and that set; `None` if it has no
+/// such prefix.
+fn prefix_of_set(
+    values: &[u8],
+    own_set: &[Identifier],
+    mut theirs: Sketch,
+    encoding: Encoding,
+) -> Option<(Vec<u8>, Vec<Identifier>)> {
+    let (mut bytes, mut set) = (Vec::new(), Vec::new());
+    for value in values.as_chunks::<4>().0 {
+        // Small values are indices of own identifiers, so that the sets overlap.
+        let value = u32::from_be_bytes(*value);
+        let shared = own_set.get(value as usize).copied();
+        shared.or_else(|| Identifier::new(value)).into_iter().for_each(|identifier| {
+            theirs.insert(identifier);
+            set.push(identifier);
+        });
+    }
+    theirs.write_prefix(encoding, &mut bytes).ok()?;
+    if let Encoding::PowerSums { count } = encoding {
+        assert_eq!(bytes, naive_power_sums(&set, count), "not the sums of {set:?}");
+    }
+    set.sort_unstable();
+    Some((bytes, set))
+}
+
 fn run(data: &[u8], encoding: impl Fn(u8) -> Encoding) {
     let [count, own_size, rest @ ..] = data else { return };
     let encoding = encoding(*count);
     let mut own = Sketch::new(SketchKey::new([1, 2]), SketchLimits::LARGEST);
-    let mut theirs = own.clone();
+    let theirs = own.clone();
     let own_set: Vec<Identifier> = (1..=u64::from(*own_size & 127))
         .map(|index| Identifier::from_hash(index.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
         .collect();
     own_set.iter().for_each(|identifier| own.insert(*identifier));
-    let (mut bytes, mut their_set) = (Vec::new(), None);
-    if own_size & 128 == 0 {
-        bytes.extend_from_slice(rest);
-        if rest.len() < encoding.encoded_len() {
-            bytes.resize(encoding.encoded_len(), 0);
-        }
+    let (bytes, their_set) = if own_size & 128 == 0 {
+        let mut bytes = rest.to_vec();
+        bytes.resize(rest.len().max(encoding.encoded_len()), 0);
+        (bytes, None)
     } else {
-        let mut set = Vec::new();
-        for value in rest.as_chunks::<4>().0 {
-            // Small values are indices of own identifiers, so that the sets overlap.
-            let value = u32::from_be_bytes(*value);
-            let shared = own_set.get(value as usize).copied();
-            shared.or_else(|| Identifier::new(value)).into_iter().for_each(|identifier| {
-                theirs.insert(identifier);
-                set.push(identifier);
-            });
-        }
-        if theirs.write_prefix(encoding, &mut bytes).is_err() {
-            return;
-        }
-        if let Encoding::PowerSums { count } = encoding {
-            assert_eq!(bytes, naive_power_sums(&set, count), "not the sums of {set:?}");
-        }
-        set.sort_unstable();
-        their_set = Some(set);
-    }
+        let Some((bytes, set)) = prefix_of_set(rest, &own_set, theirs, encoding) else { return };
+        (bytes, Some(set))
+    };
     let Ok(prefix) = EncodedPrefix::new(encoding, &bytes) else { return };
     let mut decoder = Decoder::new();
     let is_known = |identifier: &Identifier| !identifier.get().is_multiple_of(4);

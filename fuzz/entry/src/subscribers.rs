@@ -8,7 +8,7 @@ use core::time::Duration;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
-use packrat_eack::{Encoding, SketchLimits};
+use packrat_eack::Encoding;
 use packrat_engine::{Gateway, GatewayConfig, Stream, StreamConfig, StreamOutbox, Target};
 use packrat_wire::Epoch;
 use packrat_wire::control::{Control, PROTOCOL_VERSION};
@@ -18,7 +18,7 @@ use packrat_wire::identifier::IdentifierScheme;
 use packrat_wire::message::Message;
 use packrat_wire::seal::MAXIMUM_PLAINTEXT_BYTES;
 
-use super::claims::Claims;
+use super::claims::{Claims, plain_params};
 use super::take::take;
 
 /// Share of the stream that a subscriber may get as repairs.
@@ -87,24 +87,10 @@ pub fn subscribers(data: &[u8]) {
 }
 
 fn initiator(nonce: u64) -> Initiator {
-    let live = Live {
-        selective: true,
-        subscribe: true,
-        window: Duration::from_millis(400),
-        tolerance: Duration::ZERO,
-        symbols: false,
-    };
-    let client_params = ClientParams {
-        scheme: IdentifierScheme::Payload,
-        limits: SketchLimits { coded_symbols: 191, power_sums: 129 },
-        maximum_hold: Duration::from_millis(400),
-        token: Vec::new(),
-        live: Some(live),
-        numbered: None,
-        ticket: None,
-        bundles: false,
-    };
-    Initiator::new([1; 32], nonce, client_params, None)
+    let window = Duration::from_millis(400);
+    let live = Some(Live { selective: true, subscribe: true, window, ..Live::default() });
+    let params = ClientParams { live, ..plain_params(IdentifierScheme::Payload, window) };
+    Initiator::new([1; 32], nonce, params, None)
 }
 
 impl World {

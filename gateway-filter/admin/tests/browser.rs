@@ -3,9 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use gateway::Gateway;
-
-use crate::gateway;
+use crate::gateway::Gateway;
 
 /// The browser of `PACKRAT_CHROMIUM`, or one on the path. Without one it is `None` and a line is
 /// printed; with `CI=true` that is a failure.

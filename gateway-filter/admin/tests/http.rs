@@ -1,12 +1,11 @@
 //! A gateway's answers over HTTP.
 
-use gateway::{Gateway, PATIENCE};
 use serde_json::json;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use crate::gateway;
+use crate::gateway::{Gateway, PATIENCE};
 
 #[test]
 fn status_sessions_and_events_hide_a_clients_address() {

@@ -1,17 +1,14 @@
 //! Assistance over real sockets: a client with Packrat's core gets repaired what its last mile
 //! loses.
 
-use client::{Arrivals, Client, connect, encrypted, transfer_until_repaired};
-use gateway::{Gateway, config, receive, socket};
 use packrat_client::{AssistState, Datagram, PacketNumber};
 
-use crate::client;
-use crate::gateway;
+use crate::client::{self, Arrivals, Client, connect, encrypted, transfer_until_repaired};
+use crate::gateway::{self, Gateway, config, receive, socket};
 
 #[test]
 fn what_the_last_mile_loses_is_repaired_unchanged() {
-    let server = socket("127.0.0.1:0");
-    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (server, gateway) = gateway::alone();
     let (mut client, upstream) = connect(gateway.listen, &server);
     assert_eq!(gateway.metric("sessions_assisted"), 1);
 
@@ -56,12 +53,10 @@ fn what_the_last_mile_loses_is_repaired_unchanged() {
 #[cfg(feature = "virtual-time")]
 fn losses_before_the_session_is_proven_are_repaired() {
     use crate::client::Socket as _;
-    use crate::network::Network;
+    use crate::network;
     use packrat_client::ClientConfig;
 
-    let network = Network::new();
-    let server = network.server();
-    let gateway = network.gateway(config(&[&server]));
+    let (_, server, gateway) = network::alone();
     let mut client = Client::on(gateway.client(), ClientConfig::default());
     client.socket.say(b"hello");
     let (_, upstream) = receive(&server);
@@ -92,8 +87,7 @@ fn losses_before_the_session_is_proven_are_repaired() {
 
 #[test]
 fn a_session_that_ends_says_goodbye_and_frees_its_cache() {
-    let server = socket("127.0.0.1:0");
-    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (server, gateway) = gateway::alone();
     let (mut client, upstream) = connect(gateway.listen, &server);
     for number in 0..50 {
         server.send_to(&encrypted(number), upstream).unwrap();
@@ -107,8 +101,7 @@ fn a_session_that_ends_says_goodbye_and_frees_its_cache() {
 
 #[test]
 fn switching_assistance_off_ends_it_and_forwarding_goes_on() {
-    let server = socket("127.0.0.1:0");
-    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (server, gateway) = gateway::alone();
     let (mut client, upstream) = connect(gateway.listen, &server);
     let mut plain = config(&[&server]);
     plain.assist = false;
@@ -126,8 +119,7 @@ fn switching_assistance_off_ends_it_and_forwarding_goes_on() {
 
 #[test]
 fn a_draining_gateway_assists_only_its_current_clients() {
-    let server = socket("127.0.0.1:0");
-    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (server, gateway) = gateway::alone();
     let mut clients: Vec<_> = (0..10).map(|_| connect(gateway.listen, &server)).collect();
     assert_eq!(gateway.metric("sessions_assisted"), 10);
     gateway.dataplane.drain();
@@ -163,8 +155,7 @@ fn a_draining_gateway_assists_only_its_current_clients() {
 /// As after its Service has been taken off the gateway.
 #[test]
 fn a_draining_route_serves_only_its_current_clients() {
-    let server = socket("127.0.0.1:0");
-    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (server, gateway) = gateway::alone();
     let (mut client, upstream) = connect(gateway.listen, &server);
     let mut going = config(&[&server]);
     going.new_clients = false;
@@ -210,8 +201,7 @@ fn clients_beyond_their_sources_limit_are_forwarded_plainly() {
 
 #[test]
 fn a_client_that_restarts_on_the_same_path_is_assisted_again() {
-    let server = socket("127.0.0.1:0");
-    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (server, gateway) = gateway::alone();
     let (mut client, upstream) = connect(gateway.listen, &server);
     for again in 0..3u8 {
         let first = usize::from(again) * 1_000_000;

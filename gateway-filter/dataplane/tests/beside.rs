@@ -7,12 +7,11 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use gateway::{config, has, place, receive, socket};
 use packrat_dataplane::log::{Level, LogSink};
 use packrat_dataplane::socket::{Ecn, bind_reuse_port, local_address};
 use packrat_dataplane::{Attachment, ClientDatagrams, Dataplane, Options, Route};
 
-use crate::gateway;
+use crate::gateway::{config, has, place, receive, socket};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -4,15 +4,13 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use client::{Client, connect, encrypted};
-use gateway::{Gateway, PATIENCE, config, receive, socket};
 use packrat_dataplane::socket::{
     Destination, Ecn, Family, GsoBatch, Offload, ReceiveBatch, Sender, WhenFull, listener_options,
 };
 use packrat_wire::bundle::join;
 
-use crate::client;
-use crate::gateway;
+use crate::client::{Client, connect, encrypted};
+use crate::gateway::{self, Gateway, PATIENCE, config, receive, socket};
 
 /// Acknowledgements as QUIC's look.
 const ACKNOWLEDGEMENTS: [&[u8]; 3] = [&[0x41; 30], &[0x42; 25], &[0x43; 38]];
@@ -100,8 +98,7 @@ fn a_bundle_arrives_completely_in_order_with_mark_and_message() {
 
 #[test]
 fn of_a_bundle_without_a_session_one_datagram_goes_on() {
-    let server = socket("127.0.0.1:0");
-    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (server, gateway) = gateway::alone();
     // Its session is over, or with another gateway: the message belongs to no session here.
     let stranger = gateway.client();
     stranger.send(&bundle(b"\x0bPkr\x28 of another session, and long enough for a seal")).unwrap();
@@ -114,8 +111,7 @@ fn of_a_bundle_without_a_session_one_datagram_goes_on() {
 /// A datagram that only begins like a bundle is the base connection's, or dropped.
 #[test]
 fn a_bundles_beginning_alone_is_forwarded_or_dropped() {
-    let server = socket("127.0.0.1:0");
-    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (server, gateway) = gateway::alone();
     let mut broken = bundle(b"");
     broken[5] = 200;
     // Without a session it belongs to a protocol that this gateway does not know.

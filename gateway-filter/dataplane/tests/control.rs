@@ -1,15 +1,13 @@
 //! Control datagrams: consumed by the gateway, never seen by the server, harmless whatever they
 //! contain. What only begins like one is the server's, unless a session is there.
 
-use client::Client;
-use gateway::{Gateway, config, payload, receive, socket};
 use packrat_client::{ClientConfig, Input, Shim};
 use packrat_wire::control::{Control, FIRST_BYTE, PROTOCOL_VERSION};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::number;
 
-use crate::client;
-use crate::gateway;
+use crate::client::Client;
+use crate::gateway::{self, Gateway, config, payload, receive, socket};
 
 fn garbage(seed: usize, length: usize) -> Vec<u8> {
     let mut bytes = payload(seed, length.max(5));
@@ -19,8 +17,7 @@ fn garbage(seed: usize, length: usize) -> Vec<u8> {
 
 #[test]
 fn control_datagrams_never_reach_the_server_or_stop_forwarding() {
-    let server = socket("127.0.0.1:0");
-    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (server, gateway) = gateway::alone();
     let client = gateway.client();
     let mut sent = 0;
     for (seed, length) in
@@ -63,8 +60,7 @@ fn control_datagrams_never_reach_the_server_or_stop_forwarding() {
 /// Another protocol's datagrams may begin like control datagrams (docs/PROTOCOL.md, section 2).
 #[test]
 fn control_like_datagrams_are_forwarded_until_a_session_exists() {
-    let server = socket("127.0.0.1:0");
-    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (server, gateway) = gateway::alone();
     let lookalikes = || {
         (0..16u8)
             .flat_map(|kind| {
@@ -101,8 +97,7 @@ fn control_like_datagrams_are_forwarded_until_a_session_exists() {
 
 #[test]
 fn a_discover_is_answered_without_opening_a_session() {
-    let server = socket("127.0.0.1:0");
-    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (_server, gateway) = gateway::alone();
     let client = gateway.client();
     let mut discover = Vec::new();
     Control::Discover { nonce: 77, versions: &[PROTOCOL_VERSION], noise: &[] }
@@ -158,8 +153,7 @@ fn a_route_without_assistance_says_so() {
 fn a_batch_with_control_in_it_is_taken_apart() {
     use packrat_dataplane::ClientDatagrams;
     use packrat_dataplane::socket::Ecn;
-    let server = socket("127.0.0.1:0");
-    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (server, gateway) = gateway::alone();
     let client = gateway.client();
     let sealed = |seed| {
         let mut bytes = garbage(seed, 100);
@@ -184,8 +178,7 @@ fn a_batch_with_control_in_it_is_taken_apart() {
 
 #[test]
 fn a_client_is_told_how_much_of_its_first_flight_has_come() {
-    let server = socket("127.0.0.1:0");
-    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (server, gateway) = gateway::alone();
     let client = gateway.client();
     // Of three datagrams two get through, and the question behind them.
     let now = Timestamp::ZERO;

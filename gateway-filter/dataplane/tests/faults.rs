@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use gateway::{Gateway, config, receive, socket};
 use packrat_dataplane::log::{Level, LogSink};
 
-use crate::gateway;
+use crate::gateway::{Gateway, config, receive, socket};
 
 /// Panics at the first lines of one kind.
 struct Faulty {

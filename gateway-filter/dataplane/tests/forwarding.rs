@@ -1,20 +1,17 @@
 //! Plain forwarding as users see it, over real sockets on the loopback.
 
-use std::collections::HashSet;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use client::Socket as _;
-use gateway::{Gateway, PATIENCE, config, has, own_address, payload, receive, socket};
 use packrat_dataplane::socket::{
     Destination, Ecn, Family, GsoBatch, Offload, ReceiveBatch, SendReport, Sender, WhenFull,
     listener_options,
 };
 use packrat_dataplane::{ClientDatagrams, RouteConfig};
 
-use crate::client;
-use crate::gateway;
+use crate::client::Socket as _;
+use crate::gateway::{self, Gateway, PATIENCE, config, has, own_address, payload, receive, socket};
 
 #[test]
 fn datagrams_of_every_size_arrive_unchanged_both_ways() {
@@ -73,8 +70,7 @@ fn a_datagram_above_the_mtu_is_counted_and_the_flow_goes_on() {
 /// Datagrams that leave the gateway together, as servers send them one by one.
 #[test]
 fn single_datagrams_of_many_clients_reach_each_its_own_in_order() {
-    let server = socket("127.0.0.1:0");
-    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (server, gateway) = gateway::alone();
     let clients: Vec<UdpSocket> = (0..50).map(|_| gateway.client()).collect();
     let mut ways = Vec::new();
     for client in &clients {
@@ -249,8 +245,7 @@ fn a_wildcard_listener_answers_from_the_address_that_was_asked() {
 /// A session keeps its upstream socket through updates, listeners and workers.
 #[test]
 fn a_session_keeps_its_upstream_across_updates_and_workers() {
-    let server = socket("127.0.0.1:0");
-    let mut gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (server, mut gateway) = gateway::alone();
     let client = gateway.client();
     client.send(b"first").unwrap();
     let upstream = receive(&server).1;
@@ -369,8 +364,7 @@ fn sessions_beyond_the_limit_are_refused_and_the_others_go_on() {
 
 #[test]
 fn single_byte_probes_open_no_session() {
-    let server = socket("127.0.0.1:0");
-    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (server, gateway) = gateway::alone();
     for byte in 4..=15 {
         gateway.client().send(&[byte]).unwrap();
     }
@@ -494,8 +488,7 @@ fn clients_leave_a_removed_and_silent_endpoint() {
 
 #[test]
 fn a_released_listener_leaves_no_socket_behind() {
-    let server = socket("127.0.0.1:0");
-    let mut gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (server, mut gateway) = gateway::alone();
     let client = gateway.client();
     client.send(b"hello").unwrap();
     receive(&server);
@@ -503,30 +496,4 @@ fn a_released_listener_leaves_no_socket_behind() {
     // Without SO_REUSEPORT this fails while any socket is bound to the address.
     let alone = UdpSocket::bind(gateway.listen);
     assert!(alone.is_ok(), "{alone:?}");
-}
-
-/// A NAT gives the client another port, with which a load balancer sends it to another gateway,
-/// which does not know the client, but finds its server all the same.
-#[test]
-fn after_a_port_change_another_gateway_finds_the_clients_server() {
-    let servers: Vec<UdpSocket> = (0..4).map(|_| socket("127.0.0.1:0")).collect();
-    for server in &servers {
-        server.set_nonblocking(true).unwrap();
-    }
-    let all: Vec<&UdpSocket> = servers.iter().collect();
-    let gateways = [(); 2].map(|()| Gateway::start("127.0.0.1:0", config(&all)));
-    let server_of = |gateway: &Gateway| {
-        let (client, start) = (gateway.client(), Instant::now());
-        client.send(b"question").unwrap();
-        loop {
-            assert!(start.elapsed() < PATIENCE, "no server has received anything");
-            let found = servers.iter().position(|server| server.recv_from(&mut [0; 100]).is_ok());
-            match found {
-                Some(server) => return server,
-                None => std::thread::sleep(Duration::from_millis(1)),
-            }
-        }
-    };
-    let chosen: HashSet<usize> = (0..8).map(|round| server_of(&gateways[round % 2])).collect();
-    assert_eq!(chosen.len(), 1, "{chosen:?}");
 }

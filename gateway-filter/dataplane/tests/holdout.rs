@@ -3,13 +3,11 @@
 
 use std::net::{SocketAddr, UdpSocket};
 
-use client::{Client, encrypted, transfer};
-use gateway::{Gateway, config, receive, socket};
 use packrat_api::route::Hidden;
 use packrat_client::{AssistState, ClientConfig, RefusalReason};
 
-use crate::client;
-use crate::gateway;
+use crate::client::{Client, encrypted, transfer};
+use crate::gateway::{Gateway, config, receive, socket};
 
 /// Datagrams of a session, more than it needs to be counted.
 const DATAGRAMS: usize = 250;

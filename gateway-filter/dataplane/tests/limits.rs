@@ -1,12 +1,10 @@
 //! A change of the configuration applies to sessions that run, without a loss for any of them.
 
-use client::{Client, connect, transfer, transfer_until_repaired};
-use gateway::{Gateway, config, socket};
 use packrat_client::RefusalReason;
 use packrat_dataplane::RouteConfig;
 
-use crate::client;
-use crate::gateway;
+use crate::client::{Client, connect, transfer, transfer_until_repaired};
+use crate::gateway::{self, Gateway, config, socket};
 
 /// Datagrams of one transfer; the last mile loses one of twenty.
 const DATAGRAMS: usize = 200;
@@ -14,8 +12,7 @@ const CACHE_BYTES: u64 = 12 * 1024;
 
 #[test]
 fn budget_cache_and_key_change_under_a_session_that_runs() {
-    let server = socket("127.0.0.1:0");
-    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (server, gateway) = gateway::alone();
     let (mut client, upstream) = connect(gateway.listen, &server);
     let mut first = 0;
     let repairs = || gateway.metric("repairs_total");

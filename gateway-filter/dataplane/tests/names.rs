@@ -1,16 +1,12 @@
 //! A client that knows that it moves cannot be followed by the name of its session. In virtual time.
 #![cfg(feature = "virtual-time")]
 
-use client::{Client, Socket as _, encrypted, transfer};
-use gateway::config;
-use network::{Network, Socket};
 use packrat_client::Datagram;
 use packrat_wire::SessionId;
 use packrat_wire::seal::session_of;
 
-use crate::client;
-use crate::gateway;
-use crate::network;
+use crate::client::{Client, Socket as _, encrypted, transfer};
+use crate::network::{self, Socket};
 
 /// The names in the gateway's datagrams until `count` sealed ones have come.
 fn names_heard(client: &mut Client<Socket>, count: usize) -> Vec<SessionId> {
@@ -31,10 +27,7 @@ fn names_heard(client: &mut Client<Socket>, count: usize) -> Vec<SessionId> {
 
 #[test]
 fn no_path_sees_a_name_of_another() {
-    let network = Network::new();
-    let server = network.server();
-    let gateway = network.gateway(config(&[&server]));
-    let (mut client, upstream) = gateway.connect(&server);
+    let (server, gateway, mut client, upstream) = network::connected();
     transfer(&mut client, &server, upstream, 0..100);
     let mut seen: Vec<SessionId> = Vec::new();
     for moves in 1..=3u64 {

@@ -5,8 +5,6 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use client::Socket as _;
-use gateway::{Gateway, PATIENCE, config, has, payload, receive, socket};
 use packrat_client::{ClientConfig, Input, Shim, Verdict};
 use packrat_dataplane::socket::{
     Destination, Ecn, Family, GsoBatch, Offload, ReceiveBatch, SendReport, Sender, WhenFull,
@@ -15,8 +13,8 @@ use packrat_dataplane::socket::{
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::number::{self, NUMBER_LENGTH};
 
-use crate::client;
-use crate::gateway;
+use crate::client::Socket as _;
+use crate::gateway::{self, Gateway, PATIENCE, config, has, payload, receive, socket};
 
 /// A client with a shim on a real socket.
 struct Client {
@@ -212,8 +210,7 @@ fn numbered_datagrams_and_batches_leave_the_shim_unchanged() {
 /// recovered by code has the mark of another one.
 #[test]
 fn repairs_bear_the_marks_of_their_originals() {
-    let server = socket("127.0.0.1:0");
-    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (server, gateway) = gateway::alone();
     let (mut client, upstream) = Client::connect(gateway.listen, &server);
     client.loses = |number| number % 25 == 7;
     let mark =
@@ -244,8 +241,7 @@ fn repairs_bear_the_marks_of_their_originals() {
 
 #[test]
 fn what_the_last_mile_loses_comes_in_its_place() {
-    let server = socket("127.0.0.1:0");
-    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (server, gateway) = gateway::alone();
     let (mut client, upstream) = Client::connect(gateway.listen, &server);
     client.loses = |number| number % 25 == 7;
     let mut sent = Vec::new();
@@ -328,8 +324,7 @@ fn on_a_long_last_mile_symbols_repair_what_is_lost() {
 
 #[test]
 fn what_a_client_sends_is_repaired_and_comes_without_numbers() {
-    let server = socket("127.0.0.1:0");
-    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (server, gateway) = gateway::alone();
     // Copies would fill the holes before they are repaired.
     let uploads = ClientConfig::default().with_uploads(true).with_copies(false);
     let (mut client, upstream) = Client::connect_with(uploads, gateway.listen, &server);
@@ -390,8 +385,7 @@ fn what_a_client_sends_is_repaired_and_comes_without_numbers() {
 
 #[test]
 fn what_waits_for_a_hole_comes_when_assistance_is_switched_off() {
-    let server = socket("127.0.0.1:0");
-    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (server, gateway) = gateway::alone();
     let uploads = ClientConfig::default().with_uploads(true);
     let (mut client, upstream) = Client::connect_with(uploads, gateway.listen, &server);
     // A long last mile, so that the gateway waits for long.
@@ -437,8 +431,7 @@ fn what_waits_for_a_hole_comes_when_assistance_is_switched_off() {
 
 #[test]
 fn a_client_that_asks_for_no_numbers_gets_none() {
-    let server = socket("127.0.0.1:0");
-    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (server, gateway) = gateway::alone();
     let (mut client, _) = Client::connect(gateway.listen, &server);
     client.shim = Shim::with_own_numbers(ClientConfig::default(), [8; 32], Timestamp::ZERO);
     client.start = Instant::now();

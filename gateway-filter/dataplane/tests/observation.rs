@@ -2,18 +2,15 @@
 
 use std::time::Duration;
 
-use client::{connect, transfer};
-use gateway::{Gateway, config, socket};
 use packrat_api::status::{SessionEvent, SessionStep};
 use packrat_dataplane::ObservationError;
 
-use crate::client;
+use crate::client::{connect, transfer};
 use crate::gateway;
 
 #[test]
 fn an_observed_session_reports_each_missing_datagrams_fate() {
-    let server = socket("127.0.0.1:0");
-    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (server, gateway) = gateway::alone();
     let (mut client, upstream) = connect(gateway.listen, &server);
     let session = gateway.dataplane.sessions(&gateway.route, 1)[0].session;
     let observe = |session, after| {

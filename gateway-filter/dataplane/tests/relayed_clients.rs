@@ -5,9 +5,6 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use client::{Socket as _, transfer};
-use gateway::{config, payload, receive};
-use network::{Gateway, Network, Socket};
 use packrat_api::route::{Hidden, RouteConfig};
 use packrat_client::ClientConfig;
 use packrat_wire::bundle::join;
@@ -15,9 +12,9 @@ use packrat_wire::control::{Control, RefusalReason};
 use packrat_wire::peer::{PeerKey, PeerKind, PeerMessage};
 use packrat_wire::seal::session_of;
 
-use crate::client;
-use crate::gateway;
-use crate::network;
+use crate::client::{self, Socket as _, transfer};
+use crate::gateway::{config, payload, receive};
+use crate::network::{Gateway, Network, Socket};
 
 type Client = client::Client<Socket>;
 
@@ -27,6 +24,14 @@ fn fleet(network: &Network, servers: &[&Socket], count: usize) -> Vec<Gateway> {
     let gateways: Vec<_> = (0..count).map(|_| network.gateway(config.clone())).collect();
     introduce(&gateways, servers);
     gateways
+}
+
+/// A server, and gateways with one key before it.
+fn one_server(count: usize) -> (Network, Socket, Vec<Gateway>) {
+    let network = Network::new();
+    let server = network.server();
+    let gateways = fleet(&network, &[&server], count);
+    (network, server, gateways)
 }
 
 fn with_key(servers: &[&Socket], peers: impl IntoIterator<Item = SocketAddr>) -> RouteConfig {
@@ -66,9 +71,7 @@ fn ask(client: &mut Client, server: &Socket, number: usize) -> SocketAddr {
 
 #[test]
 fn a_client_between_gateways_keeps_its_session_and_server_path() {
-    let network = Network::new();
-    let server = network.server();
-    let gateways = fleet(&network, &[&server], 3);
+    let (_, server, gateways) = one_server(3);
     let (mut client, upstream) = gateways[0].connect(&server);
     transfer(&mut client, &server, upstream, 0..200);
     let sessions = client.assist.stats().sessions;
@@ -91,9 +94,7 @@ fn a_client_between_gateways_keeps_its_session_and_server_path() {
 
 #[test]
 fn a_relayed_clients_bundle_is_split_by_its_sessions_gateway() {
-    let network = Network::new();
-    let server = network.server();
-    let gateways = fleet(&network, &[&server], 2);
+    let (_, server, gateways) = one_server(2);
     let (mut client, upstream) = gateways[0].connect(&server);
     go_to(&mut client, &gateways[1]);
     assert_eq!(ask(&mut client, &server, 1), upstream);
@@ -140,9 +141,7 @@ fn a_relayed_client_continues_at_the_relay_after_its_gateway() {
 /// list shows it.
 #[test]
 fn a_relay_ends_when_its_gateway_is_not_in_the_list_any_more() {
-    let network = Network::new();
-    let server = network.server();
-    let gateways = fleet(&network, &[&server], 2);
+    let (_, server, gateways) = one_server(2);
     let (mut client, upstream) = gateways[0].connect(&server);
     transfer(&mut client, &server, upstream, 0..100);
     go_to(&mut client, &gateways[1]);
@@ -161,9 +160,7 @@ fn a_relay_ends_when_its_gateway_is_not_in_the_list_any_more() {
 /// A gateway that is gone without a word, or does not answer.
 #[test]
 fn a_client_that_no_gateway_knows_begins_anew_soon() {
-    let network = Network::new();
-    let server = network.server();
-    let mut gateways = fleet(&network, &[&server], 2);
+    let (network, server, mut gateways) = one_server(2);
     let silent = network.server();
     let (mut client, _) = gateways[0].connect(&server);
     gateways.remove(0).shutdown();
@@ -192,9 +189,7 @@ fn sealed(client: &mut Client) -> Vec<u8> {
 /// An attacker forges the address of a plain client, and names a session of its own.
 #[test]
 fn a_forged_datagram_leads_no_other_client_to_another_gateway() {
-    let network = Network::new();
-    let server = network.server();
-    let gateways = fleet(&network, &[&server], 2);
+    let (network, server, gateways) = one_server(2);
     let (mut attacker, _) = gateways[0].connect(&server);
     let victim = gateways[1].client();
     victim.say(b"hello");
@@ -266,22 +261,12 @@ fn bundled(datagrams: &[Vec<u8>]) -> Vec<u8> {
 
 #[test]
 fn a_client_at_a_previously_named_address_reaches_its_server() {
-    let moved = short_headers(3);
-    assert_it_reaches_its_own_server(&moved, &moved);
-}
-
-#[test]
-fn numbered_datagrams_of_such_a_client_reach_its_own_server() {
-    let moved = short_headers(3);
-    let sent: Vec<_> = moved.iter().map(|base| numbered(base)).collect();
-    assert_it_reaches_its_own_server(&moved, &sent);
-}
-
-#[test]
-fn bundles_of_such_a_client_reach_its_own_server() {
     let moved = short_headers(4);
-    let sent: Vec<_> = moved.chunks(2).map(bundled).collect();
-    assert_it_reaches_its_own_server(&moved, &sent);
+    assert_it_reaches_its_own_server(&moved, &moved);
+    let numbered: Vec<_> = moved.iter().map(|base| numbered(base)).collect();
+    assert_it_reaches_its_own_server(&moved, &numbered);
+    let bundles: Vec<_> = moved.chunks(2).map(bundled).collect();
+    assert_it_reaches_its_own_server(&moved, &bundles);
 }
 
 /// A client at a previously named address reaches its own server, in order, even if more datagrams
@@ -302,9 +287,7 @@ fn such_a_client_reaches_its_server_in_order_despite_overflow() {
 /// Anyone who can reach the listener can write to it.
 #[test]
 fn gateways_believe_each_other_alone() {
-    let network = Network::new();
-    let server = network.server();
-    let gateways = fleet(&network, &[&server], 2);
+    let (_, server, gateways) = one_server(2);
     let (mut client, _) = gateways[0].connect(&server);
     let session = session_of(&sealed(&mut client)).unwrap();
     let key = PeerKey::new(&[0x0f; 32]);
@@ -322,9 +305,7 @@ fn gateways_believe_each_other_alone() {
 /// Clients that all move at once, among gateways that become fewer and more.
 #[test]
 fn gateways_that_come_and_go_keep_every_client_at_its_server() {
-    let network = Network::new();
-    let server = network.server();
-    let mut gateways = fleet(&network, &[&server], 3);
+    let (network, server, mut gateways) = one_server(3);
     let mut clients: Vec<(Client, SocketAddr)> =
         (0..6).map(|number| gateways[number % 3].connect(&server)).collect();
     let mut changed = 0;
@@ -361,9 +342,7 @@ fn peer_message(gateway: &Socket, key: &PeerKey) -> (PeerMessage, SocketAddr) {
 /// A relay that another session has displaced is still read, for its gateway's datagrams in flight.
 #[test]
 fn a_former_relays_late_message_moves_no_present_client() {
-    let network = Network::new();
-    let server = network.server();
-    let gateways = fleet(&network, &[&server], 1);
+    let (network, server, gateways) = one_server(1);
     let key = PeerKey::new(&[0x0f; 32]);
     let others = [(); 2].map(|()| network.server());
     let peers = others.iter().map(Socket::address).chain([gateways[0].listen]);
@@ -483,9 +462,7 @@ fn an_arrival_is_confirmed_where_the_client_is_alone() {
 /// Clients that move while the secret of the gateways changes, which the gateways hear of one after the other.
 #[test]
 fn a_change_of_the_gateways_secret_ends_and_delays_no_session() {
-    let network = Network::new();
-    let server = network.server();
-    let gateways = fleet(&network, &[&server], 2);
+    let (_, server, gateways) = one_server(2);
     let (mut client, upstream) = gateways[0].connect(&server);
     let sessions = client.assist.stats().sessions;
     let secrets = |gateway: &Gateway, secrets: &[&str]| {
@@ -524,9 +501,7 @@ fn a_change_of_the_gateways_secret_ends_and_delays_no_session() {
 /// The last mile of a client may be slow, and its next message be late or lost.
 #[test]
 fn a_silent_client_is_refused_when_a_gateway_does_not_answer() {
-    let network = Network::new();
-    let server = network.server();
-    let gateways = fleet(&network, &[&server], 1);
+    let (network, server, gateways) = one_server(1);
     let silent = network.server();
     let (mut client, _) = gateways[0].connect(&server);
     let peers = [gateways[0].listen, silent.address()];

@@ -6,17 +6,14 @@ use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use client::{Socket as _, encrypted, transfer};
-use gateway::{config, payload, receive};
-use network::{Gateway, Network, Socket};
 use packrat_client::{ClientConfig, Datagram, Input, PacketNumber, Shim};
 use packrat_wire::control::Control;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::{MessageCounter, SessionId};
 
-use crate::client;
-use crate::gateway;
-use crate::network;
+use crate::client::{self, Socket as _, encrypted, transfer};
+use crate::gateway::{payload, receive};
+use crate::network::{self, Gateway, Socket};
 
 type Client = client::Client<Socket>;
 
@@ -56,10 +53,7 @@ fn wait_until_moved(client: &mut Client, gateway: &Gateway, moves: u64) {
 /// A client that changes its port keeps its assistance, and the server does not notice.
 #[test]
 fn a_clients_port_change_keeps_assistance_and_is_hidden() {
-    let network = Network::new();
-    let server = network.server();
-    let gateway = network.gateway(config(&[&server]));
-    let (mut client, upstream) = gateway.connect(&server);
+    let (server, gateway, mut client, upstream) = network::connected();
     transfer(&mut client, &server, upstream, 0..200);
     for (moves, local) in [(1, "127.0.0.1"), (2, "127.0.0.2"), (3, "127.0.0.1")] {
         let first = moves as usize * 1000;
@@ -98,9 +92,7 @@ fn a_clients_port_change_keeps_assistance_and_is_hidden() {
 /// eACK is due.
 #[test]
 fn a_silent_client_shows_its_move_at_or_soon_after_a_datagram() {
-    let network = Network::new();
-    let server = network.server();
-    let gateway = network.gateway(config(&[&server]));
+    let (_, server, gateway) = network::alone();
     let mut socket = gateway.client();
     let start = socket.now();
     // The server is to get each datagram once.
@@ -144,10 +136,7 @@ fn a_silent_client_shows_its_move_at_or_soon_after_a_datagram() {
 
 #[test]
 fn a_restarted_client_that_moves_is_found_by_its_new_session() {
-    let network = Network::new();
-    let server = network.server();
-    let gateway = network.gateway(config(&[&server]));
-    let (mut client, upstream) = gateway.connect(&server);
+    let (server, gateway, mut client, upstream) = network::connected();
     transfer(&mut client, &server, upstream, 0..100);
     client.begin_again([77; 32]);
     transfer(&mut client, &server, upstream, 1000..1100);
@@ -168,10 +157,7 @@ fn a_restarted_client_that_moves_is_found_by_its_new_session() {
 /// The server's answers to stray datagrams reach their client once it proves to have moved.
 #[test]
 fn answers_to_stray_datagrams_reach_a_client_that_has_moved() {
-    let network = Network::new();
-    let server = network.server();
-    let gateway = network.gateway(config(&[&server]));
-    let (mut client, upstream) = gateway.connect(&server);
+    let (server, gateway, mut client, upstream) = network::connected();
     let message = withheld_message(&mut client, &server, upstream, 0);
     move_to("127.0.0.1", &mut client, &gateway);
     client.socket.say(&acknowledgement(1));
@@ -201,10 +187,7 @@ fn answers_to_stray_datagrams_reach_a_client_that_has_moved() {
 
 #[test]
 fn two_clients_that_get_each_others_address_keep_their_sessions() {
-    let network = Network::new();
-    let server = network.server();
-    let gateway = network.gateway(config(&[&server]));
-    let (mut one, of_one) = gateway.connect(&server);
+    let (server, gateway, mut one, of_one) = network::connected();
     let (mut other, of_other) = gateway.connect(&server);
     let message = withheld_message(&mut one, &server, of_one, 1);
     let message_of_other = withheld_message(&mut other, &server, of_other, 2);
@@ -227,9 +210,7 @@ fn two_clients_that_get_each_others_address_keep_their_sessions() {
 
 #[test]
 fn plain_clients_are_forwarded_soon_and_without_losses() {
-    let network = Network::new();
-    let server = network.server();
-    let gateway = network.gateway(config(&[&server]));
+    let (_, server, gateway) = network::alone();
     let _assisted = gateway.connect(&server);
     // A long header, and datagrams that are not QUIC.
     for first in [0xc3, 0x80, 0x16, 0x00] {
@@ -269,10 +250,7 @@ fn answers(attacker: &Socket, datagram: &[u8]) -> Vec<Vec<u8>> {
 
 #[test]
 fn replayed_messages_move_no_client_and_yield_no_data() {
-    let network = Network::new();
-    let server = network.server();
-    let gateway = network.gateway(config(&[&server]));
-    let (mut client, upstream) = gateway.connect(&server);
+    let (server, gateway, mut client, upstream) = network::connected();
     transfer(&mut client, &server, upstream, 0..100);
     let attacker = gateway.client();
     // Captured, and delivered to the gateway as well.
@@ -304,9 +282,7 @@ fn replayed_messages_move_no_client_and_yield_no_data() {
 
 #[test]
 fn a_flood_of_sealed_datagrams_changes_nothing() {
-    let network = Network::new();
-    let server = network.server();
-    let gateway = network.gateway(config(&[&server]));
+    let (network, server, gateway) = network::alone();
     let (mut client, upstream) = gateway.connect(&server);
     let message = withheld_message(&mut client, &server, upstream, 0);
     let id = packrat_wire::seal::session_of(&message).unwrap();

@@ -6,16 +6,13 @@ use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use client::{PATIENCE, Socket as _, transfer};
-use gateway::config;
-use network::{Gateway, Network, Socket};
 use packrat_api::affinity::Affinity;
 use packrat_api::route::{Hidden, ServerIds};
 use packrat_client::ClientConfig;
 
-use crate::client;
-use crate::gateway;
-use crate::network;
+use crate::client::{self, PATIENCE, Socket as _, transfer};
+use crate::gateway::config;
+use crate::network::{Gateway, Network, Socket};
 
 type Client = client::Client<Socket>;
 

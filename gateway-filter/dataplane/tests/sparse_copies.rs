@@ -3,13 +3,11 @@
 
 use std::net::{SocketAddr, UdpSocket};
 
-use client::{Client, transfer};
-use gateway::{Gateway, config, receive, socket};
 use packrat_api::route::RouteConfig;
 use packrat_client::ClientConfig;
 
-use crate::client;
-use crate::gateway;
+use crate::client::{Client, transfer};
+use crate::gateway::{Gateway, config, receive, socket};
 
 fn copying(server: &UdpSocket) -> RouteConfig {
     let mut config = config(&[server]);

@@ -6,18 +6,15 @@ use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use client::{Socket as _, encrypted, receive, transfer};
-use gateway::config;
-use network::{Gateway, Network, Socket};
 use packrat_client::{AssistState, Datagram, PacketNumber};
 use packrat_wire::bundle::join;
 use packrat_wire::control::Control;
 use packrat_wire::is_control;
 use packrat_wire::seal::session_of;
 
-use crate::client;
-use crate::gateway;
-use crate::network;
+use crate::client::{self, Socket as _, encrypted, receive, transfer};
+use crate::gateway::config;
+use crate::network::{self, Gateway, Network, Socket};
 
 type Client = client::Client<Socket>;
 
@@ -65,9 +62,7 @@ fn send_one(client: &mut Client, server: &Socket, upstream: SocketAddr) {
 
 #[test]
 fn a_client_with_all_its_keys_cannot_have_an_address_flooded() {
-    let network = Network::new();
-    let server = network.server();
-    let gateway = network.gateway(config(&[&server]));
+    let (network, server, gateway) = network::alone();
     let (mut attacker, upstream) = gateway.connect(&server);
     transfer(&mut attacker, &server, upstream, 0..100);
     let victim = network.socket("127.0.0.9");
@@ -106,10 +101,7 @@ fn a_client_with_all_its_keys_cannot_have_an_address_flooded() {
 
 #[test]
 fn a_message_in_somebodys_name_does_not_show_what_they_say() {
-    let network = Network::new();
-    let server = network.server();
-    let gateway = network.gateway(config(&[&server]));
-    let (mut attacker, of_attacker) = gateway.connect(&server);
+    let (server, gateway, mut attacker, of_attacker) = network::connected();
     transfer(&mut attacker, &server, of_attacker, 0..50);
     // Words that could be a QUIC packet of a client that has moved, and such that could not.
     for words in [&b"my first words, in the clear"[..], &b"\xc3 a long header"[..]] {
@@ -163,10 +155,7 @@ fn try_to_take(
 
 #[test]
 fn a_speaking_client_keeps_its_address_against_any_other_proof() {
-    let network = Network::new();
-    let server = network.server();
-    let gateway = network.gateway(config(&[&server]));
-    let (mut attacker, of_attacker) = gateway.connect(&server);
+    let (server, gateway, mut attacker, of_attacker) = network::connected();
     transfer(&mut attacker, &server, of_attacker, 0..50);
     send_one(&mut attacker, &server, of_attacker);
     let (other, upstream) = plain_client(&gateway, &server);
@@ -193,10 +182,7 @@ fn a_speaking_client_keeps_its_address_against_any_other_proof() {
 
 #[test]
 fn an_answering_assisted_client_keeps_address_and_assistance() {
-    let network = Network::new();
-    let server = network.server();
-    let gateway = network.gateway(config(&[&server]));
-    let (mut attacker, of_attacker) = gateway.connect(&server);
+    let (server, gateway, mut attacker, of_attacker) = network::connected();
     transfer(&mut attacker, &server, of_attacker, 0..50);
     send_one(&mut attacker, &server, of_attacker);
     let (mut other, upstream) = gateway.connect(&server);
@@ -216,10 +202,7 @@ fn an_answering_assisted_client_keeps_address_and_assistance() {
 
 #[test]
 fn a_client_that_is_refused_an_address_begins_anew_there() {
-    let network = Network::new();
-    let server = network.server();
-    let gateway = network.gateway(config(&[&server]));
-    let (mut client, upstream) = gateway.connect(&server);
+    let (server, gateway, mut client, upstream) = network::connected();
     transfer(&mut client, &server, upstream, 0..50);
     // Its address changes, and has been another client's until now, as its server believes.
     let (there, upstream) = plain_client(&gateway, &server);
@@ -235,9 +218,7 @@ fn a_client_that_is_refused_an_address_begins_anew_there() {
 
 #[test]
 fn a_datagram_to_another_listener_turns_no_answers_away() {
-    let network = Network::new();
-    let server = network.server();
-    let gateway = network.gateway(config(&[&server]));
+    let (_, server, gateway) = network::alone();
     let (client, upstream) = plain_client(&gateway, &server);
     client.say_to(b"x", gateway.second);
     let (said, another) = receive(&server);
@@ -260,9 +241,7 @@ fn a_datagram_to_another_listener_turns_no_answers_away() {
 /// A socket has a session at each listener, and an assisted session can move to another listener.
 #[test]
 fn a_socket_has_a_session_per_listener_and_one_can_move() {
-    let network = Network::new();
-    let server = network.server();
-    let gateway = network.gateway(config(&[&server]));
+    let (network, server, gateway) = network::alone();
     let client = network.socket("127.0.0.1");
     let mut upstreams = HashSet::new();
     for listener in [gateway.listen, gateway.second, gateway.listen] {

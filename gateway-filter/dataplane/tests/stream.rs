@@ -4,15 +4,13 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use client::PATIENCE;
-use gateway::{Gateway, own_address, socket};
 use packrat_client::{Assist, AssistState, ClientConfig, Datagram, Live, RefusalReason};
 use packrat_dataplane::{RouteConfig, StreamRoute, route_from_json};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::identifier::IdentifierScheme;
 
-use crate::client;
-use crate::gateway;
+use crate::client::PATIENCE;
+use crate::gateway::{self, Gateway, own_address, socket};
 
 fn local() -> SocketAddr {
     own_address()

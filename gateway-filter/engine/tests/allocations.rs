@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use ends::hear;
 use packrat_client::{Assist, ClientConfig, Datagram, PacketNumber};
 use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox};
 use packrat_wire::estimate::Timestamp;
@@ -10,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use crate::allocator::Since;
-use crate::ends;
+use crate::ends::hear;
 
 const PER_EACK: usize = 16;
 const SPACING: Duration = Duration::from_micros(100);

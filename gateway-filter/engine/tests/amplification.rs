@@ -6,13 +6,12 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ends::hear;
 use packrat_client::{Assist, AssistState, ClientConfig, Live, PacketNumber};
 use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox, Stream, StreamConfig, StreamOutbox};
 use packrat_wire::control::Control;
 use packrat_wire::estimate::Timestamp;
 
-use crate::ends;
+use crate::ends::hear;
 
 const START: Timestamp = Timestamp::from_millis(1000);
 const VICTIM: SocketAddr =

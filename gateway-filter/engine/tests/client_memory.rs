@@ -1,18 +1,16 @@
 //! Memory of a client's shim: little while it has a session without datagrams, bounded while many
 //! pass.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use ends::hear;
-use packrat_client::{AssistState, ClientConfig, Input, Shim};
+use packrat_client::{Input, Shim};
 use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox};
 use packrat_wire::estimate::Timestamp;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use crate::allocator::Since;
-use crate::ends;
+use crate::ends::assisted;
 
 const CLIENTS: usize = 200;
 /// Most bytes of a client with a session in which no datagram has passed yet.
@@ -23,39 +21,6 @@ const DATAGRAMS: u32 = 40_000;
 const MOST_BUSY: usize = 300 << 10;
 const MOST_TRIMMED: usize = 32 << 10;
 const BEGIN: Timestamp = Timestamp::from_millis(1000);
-
-/// A client whose gateway assists it. The gateway's end is dropped.
-fn assisted(gateway: &Arc<Gateway>, number: u32, uploads: bool) -> Shim<()> {
-    session(gateway, number, uploads).0
-}
-
-/// A client and the gateway's end of its session.
-fn session(gateway: &Arc<Gateway>, number: u32, uploads: bool) -> (Shim<()>, Flow) {
-    let mut random = ChaCha8Rng::seed_from_u64(number.into());
-    let mut seed = || {
-        let mut seed = [0; 32];
-        random.fill_bytes(&mut seed);
-        seed
-    };
-    let mut out = Outbox::new();
-    let mut flow = Flow::new(Arc::clone(gateway));
-    let begin = BEGIN + Duration::from_millis(number.into());
-    let mut client = Shim::new(ClientConfig::default().with_uploads(uploads), seed(), begin);
-    let random = seed();
-    let peer = (std::net::Ipv4Addr::from(0x0a00_0000 + number), 443).into();
-    for _ in 0..4 {
-        while let Some(question) = client.poll_transmit(begin) {
-            hear(gateway, &mut flow, &question, peer, random, begin, &mut out);
-        }
-        for answer in out.datagrams() {
-            let _ = client.on_datagram(answer, (), begin);
-        }
-        out.clear();
-    }
-    assert!(flow.is_assisted());
-    assert_eq!(client.assistance().state, AssistState::Established);
-    (client, flow)
-}
 
 /// Both ends, with a last mile between them.
 struct Path {
@@ -68,7 +33,7 @@ struct Path {
 impl Path {
     fn new() -> Self {
         let gateway = Gateway::new(GatewayConfig::default(), [1; 32], [2; 32]);
-        let (client, flow) = session(&gateway, 1, false);
+        let (flow, client) = assisted(&gateway, 1, false);
         Self { client, flow, now: BEGIN + Duration::from_secs(1), sent: 0 }
     }
 
@@ -153,7 +118,7 @@ fn a_client_with_a_session_and_no_traffic_is_small() {
         drop(assisted(&gateway, 0, uploads));
         let mut clients = Vec::with_capacity(CLIENTS);
         let region = Since::now();
-        clients.extend((first..).take(CLIENTS).map(|number| assisted(&gateway, number, uploads)));
+        clients.extend((first..).take(CLIENTS).map(|number| assisted(&gateway, number, uploads).1));
         first += CLIENTS as u32;
         // The gateway's memory of sources is counted as well: a few dozen bytes each.
         let heap = region.held_bytes() / CLIENTS;

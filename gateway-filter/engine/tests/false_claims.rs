@@ -5,13 +5,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ends::hear;
 use packrat_client::{Assist, ClientConfig, Live, PacketNumber};
 use packrat_engine::{Flow, FlowCounters, Gateway, GatewayConfig, Outbox};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::is_control;
 
-use crate::ends;
+use crate::ends::hear;
 
 const TICK: Duration = Duration::from_millis(1);
 const LENGTH: usize = 1200;
@@ -133,13 +132,7 @@ fn a_client_that_claims_loss_gets_no_more_than_twice_the_share() {
 fn a_claimed_live_stream_adds_a_thin_streams_early_copies() {
     let gateway = Gateway::new(GatewayConfig::default(), [9; 32], [8; 32]);
     let tolerance = Duration::from_micros(1);
-    let live = Live {
-        selective: false,
-        subscribe: false,
-        window: Duration::ZERO,
-        tolerance,
-        symbols: false,
-    };
+    let live = Live { tolerance, ..Live::default() };
     let mut claimer = Claimer::new(&gateway, address(1), Some(live), Timestamp::from_millis(1000));
     for _ in 0..10_000 {
         claimer.tick(&gateway, 1);

@@ -6,14 +6,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ends::hear;
 use packrat_client::{Assist, AssistState, AssistStats, ClientConfig, Datagram, PacketNumber};
 use packrat_engine::{Flow, FlowCounters, Gateway, GatewayConfig, Outbox};
 use packrat_wire::estimate::Timestamp;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-use crate::ends;
+use crate::ends::hear;
 
 const LENGTH: usize = 1200;
 const DELAY: Duration = Duration::from_millis(10);

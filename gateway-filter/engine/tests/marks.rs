@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ends::{Turn, datagram, hear, next};
 use packrat_client::{ClientConfig, Shim, Timestamp};
 use packrat_emulation::schedule::Schedule;
 use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox};
 use packrat_wire::{is_control, number};
 
-use crate::ends;
+use crate::ends::{Turn, datagram, hear, next};
 
 const DATAGRAMS: u64 = 3000;
 const DELAY: Duration = Duration::from_millis(5);

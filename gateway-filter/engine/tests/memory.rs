@@ -1,18 +1,16 @@
 //! Memory of a session: little while no datagrams pass, as much as it needs while they pass, and
 //! little again afterwards.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use ends::hear;
-use packrat_client::{AssistState, ClientConfig, Input, Shim};
+use packrat_client::{Input, Shim};
 use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox};
 use packrat_wire::estimate::Timestamp;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use crate::allocator::Since;
-use crate::ends;
+use crate::ends::assisted;
 
 const SESSIONS: usize = 500;
 /// Most bytes of an idle session, with the memory of its source's address: a hundred thousand of
@@ -31,44 +29,16 @@ fn held(region: &Since) -> usize {
     region.held_bytes() / SESSIONS
 }
 
-/// An assisted flow of an address of its own, and its client.
-fn assisted(gateway: &Arc<Gateway>, number: u32, out: &mut Outbox) -> (Flow, Shim<()>) {
-    let mut random = ChaCha8Rng::seed_from_u64(number.into());
-    let mut seed = || {
-        let mut seed = [0; 32];
-        random.fill_bytes(&mut seed);
-        seed
-    };
-    let mut flow = Flow::new(Arc::clone(gateway));
-    // Each a moment after the one before: a thread has only so much time for all of them at once.
-    let begin = BEGIN + Duration::from_millis(number.into());
-    let mut client = Shim::new(ClientConfig::default(), seed(), begin);
-    let random = seed();
-    let peer = (std::net::Ipv4Addr::from(0x0a00_0000 + number), 443).into();
-    for _ in 0..4 {
-        while let Some(question) = client.poll_transmit(begin) {
-            hear(gateway, &mut flow, &question, peer, random, begin, out);
-        }
-        for answer in out.datagrams() {
-            let _ = client.on_datagram(answer, (), begin);
-        }
-        out.clear();
-    }
-    assert!(flow.is_assisted());
-    assert_eq!(client.assistance().state, AssistState::Established);
-    (flow, client)
-}
-
 #[test]
 fn memory_follows_what_passes() {
     let gateway = Gateway::new(GatewayConfig::default(), [1; 32], [2; 32]);
     let mut out = Outbox::new();
     // Memory that a thread and the gateway need once.
-    drop(assisted(&gateway, 0, &mut out));
+    drop(assisted(&gateway, 0, false));
     let mut flows = Vec::with_capacity(SESSIONS);
     let both = Since::now();
     for number in 1..=SESSIONS as u32 {
-        let (mut flow, client) = assisted(&gateway, number, &mut out);
+        let (mut flow, client) = assisted(&gateway, number, false);
         assert_eq!(flow.take_counters().sessions_begun, 1);
         drop(client);
         flows.push(flow);
@@ -168,11 +138,11 @@ fn an_acknowledged_burst_leaves_little_behind() {
     let begin = BEGIN + Duration::from_millis(SESSIONS as u64);
     // Memory that a thread needs once.
     let gateway = new_gateway();
-    burst(&mut [assisted(&gateway, 0, &mut out)], begin, &mut out);
+    burst(&mut [assisted(&gateway, 0, false)], begin, &mut out);
     let gateway = new_gateway();
     let both = Since::now();
     let mut pairs: Vec<_> =
-        (1..=SESSIONS as u32).map(|number| assisted(&gateway, number, &mut out)).collect();
+        (1..=SESSIONS as u32).map(|number| assisted(&gateway, number, false)).collect();
     burst(&mut pairs, begin, &mut out);
     let mut flows = Vec::with_capacity(SESSIONS);
     flows.extend(pairs.into_iter().map(|(flow, _)| flow));

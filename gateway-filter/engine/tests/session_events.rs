@@ -2,147 +2,40 @@
 //! real client and a real flow, between which a test drops datagrams.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ends::hear;
 use packrat_client::{
-    Assist, ClientConfig, ClientEvent, HoldEndedReason, Live, NotHeldReason, Observer,
-    PacketNumber, ResetReason, SessionClosedReason,
+    ClientConfig, ClientEvent, HoldEndedReason, Live, NotHeldReason, PacketNumber, ResetReason,
+    SessionClosedReason,
 };
 use packrat_engine::{
-    EackIgnoredReason, Event, Flow, FlowCounters, Gateway, GatewayConfig, GiveUpReason,
-    NetworkPath, Outbox, PathEvent, PathUse, RepairRefusedReason, Sequence, SessionEvent, Side,
+    EackIgnoredReason, GatewayConfig, GiveUpReason, NetworkPath, Outbox, PathEvent, PathUse,
+    RepairRefusedReason, Sequence, SessionEvent, Side,
 };
 use packrat_wire::Epoch;
-use packrat_wire::estimate::Timestamp;
-use packrat_wire::is_control;
 use packrat_wire::message::GoodbyeReason;
 
-use crate::ends;
+use crate::ends::pair::{Pair, gateway};
 
-const LENGTH: usize = 1200;
 /// The datagram that is lost.
 const LOST: u64 = 100;
 const LOST_PACKET: PacketNumber = PacketNumber::new(LOST);
 
-struct Pair {
-    gateway: Arc<Gateway>,
-    flow: Flow,
-    client: Assist,
-    now: Timestamp,
-    number: u64,
-    /// True if repairs arrive.
-    repairs_arrive: bool,
-    /// The time that datagrams of the server take to arrive.
-    delay: Duration,
-    under_way: Vec<(Timestamp, u64, Vec<u8>)>,
-    /// Messages of the client, kept back to arrive in the wrong order.
-    kept_back: Option<Vec<Vec<u8>>>,
-    counters: FlowCounters,
-    events: Vec<SessionEvent>,
-    of_client: Arc<Mutex<Vec<ClientEvent>>>,
+/// A client and its flow, observed at both ends.
+fn observed(client: ClientConfig, config: GatewayConfig) -> Pair {
+    let mut pair = Pair::new(&gateway(config), client, 1);
+    pair.observe();
+    pair
+}
+
+/// The same with the default configurations, after a tenth of a second without a loss.
+fn at_work() -> Pair {
+    let mut pair = observed(ClientConfig::default(), GatewayConfig::default());
+    pair.run(100, |_| true);
+    pair
 }
 
 impl Pair {
-    fn new(config: GatewayConfig, observed: bool) -> Self {
-        Self::with_client(ClientConfig::default(), config, observed)
-    }
-
-    fn with_client(client: ClientConfig, config: GatewayConfig, observed: bool) -> Self {
-        let now = Timestamp::from_millis(1000);
-        let gateway = Gateway::new(config, [9; 32], [8; 32]);
-        let mut flow = Flow::new(Arc::clone(&gateway));
-        flow.observe(observed);
-        let mut client = Assist::new(client, [7; 32], now);
-        let of_client = Arc::new(Mutex::new(Vec::new()));
-        if observed {
-            let told = Arc::clone(&of_client);
-            client.observe(Observer::new(move |_, event| told.lock().unwrap().push(*event)));
-        }
-        Self {
-            flow,
-            gateway,
-            client,
-            of_client,
-            now,
-            number: 0,
-            repairs_arrive: true,
-            delay: Duration::ZERO,
-            under_way: Vec::new(),
-            kept_back: None,
-            counters: FlowCounters::default(),
-            events: Vec::new(),
-        }
-    }
-
-    /// Runs for this many milliseconds, each with a datagram of the server if it `sends`.
-    fn run(&mut self, milliseconds: u64, sends: bool, arrives: impl Fn(u64) -> bool) {
-        for _ in 0..milliseconds {
-            self.now = self.now + Duration::from_millis(1);
-            if sends {
-                let mut bytes = vec![1; LENGTH];
-                bytes[0] = 0x40;
-                bytes[LENGTH - 16..LENGTH - 8].copy_from_slice(&(self.number + 1).to_be_bytes());
-                bytes[LENGTH - 8..].copy_from_slice(&((self.number + 1) << 8).to_be_bytes());
-                self.flow.forward(&bytes, self.now);
-                if arrives(self.number) {
-                    self.under_way.push((self.now + self.delay, self.number, bytes));
-                }
-                self.number += 1;
-            }
-            let now = self.now;
-            let (due, later) =
-                std::mem::take(&mut self.under_way).into_iter().partition(|(at, ..)| *at <= now);
-            self.under_way = later;
-            for (_, number, bytes) in due {
-                self.client.on_datagram(&bytes, now);
-                self.client.on_packet_number(PacketNumber::new(number), now);
-            }
-            self.talk();
-        }
-    }
-
-    fn talk(&mut self) {
-        let mut out = Outbox::new();
-        if self.flow.next_timeout().is_some_and(|at| at <= self.now) {
-            self.flow.handle_timeout(self.now, &mut out);
-            self.deliver(&mut out);
-        }
-        self.client.handle_timeout(self.now);
-        while let Some(said) = self.client.poll_transmit(self.now) {
-            match &mut self.kept_back {
-                Some(kept_back) => kept_back.push(said),
-                None => self.hear(&said),
-            }
-        }
-    }
-
-    fn hear(&mut self, said: &[u8]) {
-        let mut out = Outbox::new();
-        let peer = SocketAddr::from(([192, 0, 2, 1], 5000));
-        hear(&self.gateway, &mut self.flow, said, peer, [said[9]; 32], self.now, &mut out);
-        self.deliver(&mut out);
-    }
-
-    fn deliver(&mut self, out: &mut Outbox) {
-        self.counters.add(&self.flow.take_counters());
-        for bytes in out.datagrams() {
-            if is_control(bytes) {
-                self.client.on_datagram(bytes, self.now);
-            } else if self.repairs_arrive {
-                self.client.on_datagram(bytes, self.now);
-                let number = u64::from_be_bytes(bytes[LENGTH - 16..LENGTH - 8].try_into().unwrap());
-                self.client.on_packet_number(PacketNumber::new(number - 1), self.now);
-            }
-        }
-        self.events.extend(out.take_events().into_iter().filter_map(|event| match event {
-            Event::Session { event, .. } => Some(event),
-            _ => None,
-        }));
-        out.clear();
-    }
-
     /// The sequence number of the datagram that was found to be missing first.
     fn missing(&self) -> Sequence {
         let missing = self.events.iter().find_map(|event| match event {
@@ -155,18 +48,6 @@ impl Pair {
     /// The client's events for which there is an answer, in order.
     fn of_client<T>(&self, choose: impl Fn(&ClientEvent) -> Option<T>) -> Vec<T> {
         self.of_client.lock().unwrap().iter().filter_map(choose).collect()
-    }
-
-    /// Gives the client `count` datagrams that the gateway has not forwarded.
-    fn receive_foreign(&mut self, count: u64) {
-        for number in 1_000_000..1_000_000 + count {
-            let mut foreign = vec![0xee; LENGTH];
-            foreign[0] = 0x40;
-            foreign[LENGTH - 16..LENGTH - 8].copy_from_slice(&number.to_be_bytes());
-            foreign[LENGTH - 8..].copy_from_slice(&(number << 8).to_be_bytes());
-            self.client.on_datagram(&foreign, self.now);
-            self.client.on_authentic(self.now);
-        }
     }
 
     /// Reasons for ignored eACKs.
@@ -188,16 +69,20 @@ impl Pair {
 }
 
 /// A session in which one datagram is lost.
-fn with_one_loss(config: GatewayConfig, observed: bool, repairs_arrive: bool) -> Pair {
-    let mut pair = Pair::new(config, observed);
+fn with_one_loss(config: GatewayConfig, repairs_arrive: bool) -> Pair {
+    let mut pair = observed(ClientConfig::default(), config);
     pair.repairs_arrive = repairs_arrive;
-    pair.run(600, true, |number| number != LOST);
+    lose_one(pair)
+}
+
+fn lose_one(mut pair: Pair) -> Pair {
+    pair.run(600, |number| number != LOST);
     pair
 }
 
 #[test]
 fn a_loss_is_found_repaired_and_arrives() {
-    let pair = with_one_loss(GatewayConfig::default(), true, true);
+    let pair = with_one_loss(GatewayConfig::default(), true);
     let lost = pair.missing();
     let of_it: Vec<&SessionEvent> = pair
         .events
@@ -230,7 +115,7 @@ fn a_loss_is_found_repaired_and_arrives() {
 
 #[test]
 fn the_client_tells_of_the_same_loss() {
-    let pair = with_one_loss(GatewayConfig::default(), true, true);
+    let pair = with_one_loss(GatewayConfig::default(), true);
     let told = pair.of_client(|event| match event {
         ClientEvent::SessionOpened { .. }
         | ClientEvent::HoleOpened { .. }
@@ -275,23 +160,24 @@ fn the_client_tells_of_the_same_loss() {
 
 #[test]
 fn an_unobserved_session_tells_nothing_and_works_the_same() {
-    let unobserved = with_one_loss(GatewayConfig::default(), false, true);
+    let unobserved =
+        lose_one(Pair::new(&gateway(GatewayConfig::default()), ClientConfig::default(), 1));
     assert_eq!((unobserved.events, unobserved.of_client.lock().unwrap().len()), (vec![], 0));
-    let observed = with_one_loss(GatewayConfig::default(), true, true);
+    let observed = with_one_loss(GatewayConfig::default(), true);
     assert_eq!(unobserved.counters, observed.counters);
     assert_eq!(unobserved.client.stats(), observed.client.stats());
     // Observation ends as it began.
     let mut pair = observed;
     pair.flow.observe(false);
     pair.events.clear();
-    pair.run(100, true, |number| number % 10 != 3);
+    pair.run(100, |number| number % 10 != 3);
     assert_eq!(pair.events, []);
 }
 
 #[test]
 fn a_repair_without_budget_is_refused_until_the_loss_is_too_old() {
     let config = GatewayConfig { repair_budget: 0.0, ..GatewayConfig::default() };
-    let pair = with_one_loss(config, true, true);
+    let pair = with_one_loss(config, true);
     let refused = SessionEvent::RepairRefused {
         datagram: pair.missing(),
         reason: RepairRefusedReason::BudgetEmpty,
@@ -303,7 +189,7 @@ fn a_repair_without_budget_is_refused_until_the_loss_is_too_old() {
 
 #[test]
 fn repairs_that_never_arrive_are_given_up() {
-    let pair = with_one_loss(GatewayConfig::default(), true, false);
+    let pair = with_one_loss(GatewayConfig::default(), false);
     let given_up = pair.events.iter().find_map(|event| match event {
         SessionEvent::GivenUp { datagram: Some(datagram), transmissions, reason }
             if *datagram == pair.missing() =>
@@ -328,21 +214,20 @@ fn repairs_that_never_arrive_are_given_up() {
 fn a_loss_that_the_cache_has_lost_is_given_up_for_that() {
     // So little that a datagram is gone before the client's next eACK.
     let config = GatewayConfig { cache_bytes_per_flow: 1500, ..GatewayConfig::default() };
-    let pair = with_one_loss(config, true, true);
+    let pair = with_one_loss(config, true);
     assert!(pair.reasons().contains(&GiveUpReason::BytesGone), "{:?}", pair.events);
     assert!(pair.counters.repairs_evicted > 0);
 }
 
 #[test]
 fn a_loss_in_a_queue_that_stands_is_left_to_the_sender() {
-    let mut pair = Pair::new(GatewayConfig::default(), true);
-    pair.run(100, true, |_| true);
+    let mut pair = at_work();
     for _ in 0..300 {
         pair.delay += Duration::from_micros(500);
         // The queue is full from 100 ms on.
-        pair.run(1, true, |number| number < 300 || number % 10 != 7);
+        pair.run(1, |number| number < 300 || number % 10 != 7);
     }
-    pair.run(200, true, |number| number % 10 != 7);
+    pair.run(200, |number| number % 10 != 7);
     assert!(pair.reasons().contains(&GiveUpReason::QueueStands), "{:?}", pair.reasons());
     assert!(pair.counters.losses_shown > 0);
     let not_held = pair.of_client(|event| match event {
@@ -354,25 +239,23 @@ fn a_loss_in_a_queue_that_stands_is_left_to_the_sender() {
 
 #[test]
 fn a_loss_before_a_silence_is_given_up_when_the_flow_is_quiet() {
-    let mut pair = Pair::new(GatewayConfig::default(), true);
-    pair.run(100, true, |_| true);
+    let mut pair = at_work();
     pair.repairs_arrive = false;
-    pair.run(20, true, |number| number != LOST + 10);
+    pair.run(20, |number| number != LOST + 10);
     // The client is not heard any more: only time ends the repair.
     pair.kept_back = Some(Vec::new());
     // An outage of the last mile may have an end.
-    pair.run(3000, false, |_| true);
+    pair.rest(3000);
     assert!(pair.reasons().is_empty(), "{:?}", pair.events);
-    pair.run(9000, false, |_| true);
+    pair.rest(9000);
     assert_eq!(pair.reasons(), [GiveUpReason::Quiet], "{:?}", pair.events);
 }
 
 #[test]
 fn eacks_that_are_not_looked_at_say_why() {
-    let mut pair = Pair::new(GatewayConfig::default(), true);
-    pair.run(100, true, |_| true);
+    let mut pair = at_work();
     pair.kept_back = Some(Vec::new());
-    pair.run(60, true, |_| true);
+    pair.run(60, |_| true);
     for said in pair.kept_back.take().unwrap().iter().rev() {
         pair.hear(said);
     }
@@ -383,13 +266,12 @@ fn eacks_that_are_not_looked_at_say_why() {
 
 #[test]
 fn eacks_of_an_epoch_that_is_over_are_not_looked_at() {
-    let mut pair = Pair::new(GatewayConfig::default(), true);
-    pair.run(100, true, |_| true);
+    let mut pair = at_work();
     pair.kept_back = Some(Vec::new());
-    pair.run(60, true, |_| true);
+    pair.run(60, |_| true);
     let of_the_old_epoch = pair.kept_back.take().unwrap();
     pair.client.reset(pair.now);
-    pair.run(60, true, |_| true);
+    pair.run(60, |_| true);
     assert_eq!(pair.ignored(), []);
     for said in &of_the_old_epoch {
         pair.hear(said);
@@ -405,11 +287,10 @@ fn eacks_of_an_epoch_that_is_over_are_not_looked_at() {
 
 #[test]
 fn a_client_with_undecodable_eacks_is_ignored_for_a_while() {
-    let mut pair = Pair::new(GatewayConfig::default(), true);
-    pair.run(100, true, |_| true);
+    let mut pair = at_work();
     pair.kept_back = Some(Vec::new());
     pair.receive_foreign(300);
-    pair.run(400, true, |_| true);
+    pair.run(400, |_| true);
     for said in &pair.kept_back.take().unwrap() {
         pair.hear(said);
     }
@@ -421,26 +302,19 @@ fn a_client_with_undecodable_eacks_is_ignored_for_a_while() {
 
 #[test]
 fn a_loss_that_a_live_stream_has_no_use_for_is_given_up() {
-    let live = Live {
-        selective: false,
-        subscribe: false,
-        window: Duration::from_millis(30),
-        tolerance: Duration::ZERO,
-        symbols: false,
-    };
+    let live = Live { window: Duration::from_millis(30), ..Live::default() };
     let client = ClientConfig::default().with_live(live);
-    let mut pair = Pair::with_client(client, GatewayConfig::default(), true);
+    let mut pair = observed(client, GatewayConfig::default());
     pair.repairs_arrive = false;
-    pair.run(300, true, |number| number != LOST);
+    pair.run(300, |number| number != LOST);
     assert_eq!(pair.reasons(), [GiveUpReason::WindowOver], "{:?}", pair.events);
 }
 
 #[test]
 fn a_new_path_is_challenged_and_validated() {
-    let mut pair = Pair::new(GatewayConfig::default(), true);
-    pair.run(100, true, |_| true);
+    let mut pair = at_work();
     pair.kept_back = Some(Vec::new());
-    pair.run(30, true, |_| true);
+    pair.run(30, |_| true);
     let said = pair.kept_back.take().unwrap();
     let moved_to = NetworkPath {
         client: SocketAddr::from(([192, 0, 2, 2], 5000)),
@@ -466,10 +340,9 @@ fn a_new_path_is_challenged_and_validated() {
 
 #[test]
 fn a_difference_beyond_the_sketch_fails_and_resets() {
-    let mut pair = Pair::new(GatewayConfig::default(), true);
-    pair.run(100, true, |_| true);
+    let mut pair = at_work();
     pair.receive_foreign(300);
-    pair.run(300, true, |_| true);
+    pair.run(300, |_| true);
     let failed = |resets: bool| {
         let is = |event: &&SessionEvent| matches!(event, SessionEvent::EackFailed { resets: done, .. } if *done == resets);
         pair.events.iter().filter(is).count() as u64
@@ -492,8 +365,7 @@ fn a_difference_beyond_the_sketch_fails_and_resets() {
 
 #[test]
 fn a_goodbye_ends_the_session_at_both_ends() {
-    let mut pair = Pair::new(GatewayConfig::default(), true);
-    pair.run(100, true, |_| true);
+    let mut pair = at_work();
     let mut out = Outbox::new();
     pair.flow.close(GoodbyeReason::Idle, &mut out);
     pair.deliver(&mut out);

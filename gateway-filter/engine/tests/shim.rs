@@ -1,25 +1,24 @@
 //! The client's datagram shim and the gateway, with the real numbers between them, in virtual time.
 
+mod senders;
+
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ends::{Turn, datagram, hear, next};
 use packrat_client::{
-    AssistState, ClientConfig, IdentifierScheme, Input, Released, Shim, Timestamp, Verdict,
+    AssistState, ClientConfig, IdentifierScheme, Input, Released, Shim, ShimStats, Timestamp,
+    Verdict,
 };
-use packrat_emulation::schedule::Schedule;
-use packrat_engine::{
-    Flow, FlowCounters, Gateway, GatewayConfig, Outbox, SenderAnswer, SenderMemory,
-};
+use packrat_engine::{FlowCounters, Gateway, GatewayConfig, Outbox, SenderAnswer, SenderMemory};
 use packrat_wire::number;
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{RngCore, SeedableRng};
+use rand_chacha::rand_core::RngCore;
 
-use crate::ends;
+use crate::ends::{Ends, Event, World, datagram, number_of};
 
 const CLIENT: &str = "192.0.2.1:5000";
+const SERVER_ROUND_TRIP: Duration = Duration::from_millis(1);
 const MAXIMUM_HOLD: Duration = Duration::from_secs(1);
 
 /// A path, a server and an attacker.
@@ -72,13 +71,6 @@ const CALM: Setting = Setting {
     spread: false,
 };
 
-#[derive(Debug)]
-enum Event {
-    Server(u64),
-    ToClient(Vec<u8>),
-    ToGateway(Vec<u8>),
-}
-
 #[derive(Debug, Default)]
 struct Outcome {
     /// The server's datagrams in the order in which the transport got them, with the wait in the
@@ -125,32 +117,20 @@ impl Outcome {
     }
 }
 
-struct World {
+struct Path {
     setting: Setting,
-    client: SocketAddr,
-    now: Timestamp,
-    random: ChaCha8Rng,
-    gateway: Arc<Gateway>,
-    flow: Flow,
-    shim: Shim<Timestamp>,
-    schedule: Schedule<Event>,
+    /// The next event is the server's datagram with this number.
+    ends: Ends<Timestamp, u64>,
     passed: u64,
     outcome: Outcome,
 }
 
-/// A flow whose server is near.
-fn answered(gateway: &Arc<Gateway>) -> Flow {
-    let mut flow = Flow::new(Arc::clone(gateway));
-    flow.on_server_answered(Duration::from_millis(1));
-    flow
-}
-
-impl World {
+impl Path {
     fn new(setting: Setting, seed: u64, client: SocketAddr, senders: Arc<SenderMemory>) -> Self {
         Self::at(Timestamp::from_millis(1000), setting, seed, client, senders)
     }
 
-    /// A world that begins at this time.
+    /// A path from this time on.
     fn at(
         now: Timestamp,
         setting: Setting,
@@ -161,70 +141,87 @@ impl World {
         let config =
             GatewayConfig { sender: setting.sender, sender_trials: 2, ..GatewayConfig::default() };
         let gateway = Gateway::remembering(config, [3; 32], [4; 32], Arc::default(), senders);
-        Self {
-            setting,
-            client,
-            now,
-            random: ChaCha8Rng::seed_from_u64(seed),
-            flow: answered(&gateway),
-            gateway,
-            shim: Shim::new(
-                ClientConfig::default()
-                    .with_scheme(setting.scheme)
-                    .with_maximum_hold(setting.maximum_hold)
-                    .with_spread_bursts(setting.spread),
-                [9; 32],
-                now,
-            ),
-            schedule: Schedule::new(),
-            passed: 0,
-            outcome: Outcome::default(),
-        }
+        let of_client = ClientConfig::default()
+            .with_scheme(setting.scheme)
+            .with_maximum_hold(setting.maximum_hold)
+            .with_spread_bursts(setting.spread);
+        let mut ends = Ends { client, ..Ends::at(now, gateway, of_client, seed) };
+        ends.flow.on_server_answered(SERVER_ROUND_TRIP);
+        Self { setting, ends, passed: 0, outcome: Outcome::default() }
     }
 
-    fn plan(&mut self, after: Duration, event: Event) {
-        self.schedule.plan(self.now + after, event);
+    fn run(mut self) -> Outcome {
+        self.release();
+        // The session first.
+        self.ends.plan(Duration::from_millis(100), Event::Own(0));
+        self.run_until(self.ends.now + Duration::from_millis(8100));
+        self.ends.shim.handle(Input::Close, self.ends.now);
+        self.release();
+        let ShimStats { kept, numbered, recovered, .. } = self.ends.shim.stats();
+        Outcome { counters: self.ends.counters, kept, numbered, recovered, ..self.outcome }
+    }
+}
+
+impl World for Path {
+    type Beside = Timestamp;
+    type Own = u64;
+
+    fn ends(&mut self) -> &mut Ends<Timestamp, u64> {
+        &mut self.ends
     }
 
-    fn happens(&mut self, per_mille: u32) -> bool {
-        self.random.next_u32() % 1000 < per_mille
+    fn beside(&mut self) -> Timestamp {
+        self.ends.now
     }
 
-    fn down(&mut self, bytes: Vec<u8>) {
-        let lost = self.happens(self.setting.loss);
-        self.outcome.lost += u64::from(lost);
-        if !lost && bytes.len() <= self.setting.mtu {
-            self.plan(self.setting.delay, Event::ToClient(bytes));
-        }
-    }
-
-    /// Handles the datagrams and events in the gateway's outbox.
-    fn flush(&mut self, out: &mut Outbox) {
-        self.outcome.counters.add(&self.flow.take_counters());
+    fn look_at_gateway(&mut self, out: &mut Outbox) {
         for event in out.take_events() {
             if let packrat_engine::Event::SendersJudged { tolerant, .. } = event {
                 self.outcome.tipped = Some(tolerant);
             }
         }
-        for bytes in out.datagrams().map(<[u8]>::to_vec).collect::<Vec<_>>() {
-            self.down(bytes);
-        }
-        out.clear();
     }
 
-    fn serve(&mut self, number: u64) {
+    fn down(&mut self, bytes: Vec<u8>) {
+        let lost = self.ends.happens(self.setting.loss);
+        self.outcome.lost += u64::from(lost);
+        if !lost && bytes.len() <= self.setting.mtu {
+            self.ends.plan(self.setting.delay, Event::ToClient(bytes));
+        }
+    }
+
+    fn up(&mut self, said: Vec<u8>) {
+        let dead = self.setting.up_dies_at.is_some_and(|at| self.passed >= at);
+        if !dead && !self.ends.happens(self.setting.loss) {
+            self.ends.plan(self.setting.delay, Event::ToGateway(said));
+        }
+    }
+
+    fn pass(&mut self, bytes: &[u8], arrived: Timestamp) {
+        let now = self.ends.now;
+        match number_of(bytes, self.setting.length) {
+            Some(number) => {
+                self.outcome.delivered.push((number, now.saturating_since(arrived)));
+                let (at, count, most) = self.outcome.at_once;
+                let count = if at == now { count + 1 } else { 1 };
+                self.outcome.at_once = (now, count, most.max(count));
+            }
+            None => self.outcome.forged += 1,
+        }
+    }
+
+    /// The server sends this datagram.
+    fn happen(&mut self, number: u64) {
         let setting = self.setting;
         if setting.restart_at == Some(number) {
-            self.gateway = Gateway::new(GatewayConfig::default(), [3; 32], [5; 32]);
-            self.flow = answered(&self.gateway);
+            self.ends.restart(Gateway::new(GatewayConfig::default(), [3; 32], [5; 32]));
+            self.ends.flow.on_server_answered(SERVER_ROUND_TRIP);
         }
         self.passed = number;
-        if !self.happens(setting.far_loss) {
-            let mut bytes = datagram(number / setting.same, setting.length);
-            match self.flow.forward(&bytes, self.now) {
-                Some(header) => drop(bytes.splice(..0, header)),
-                None => self.outcome.plain += 1,
-            }
+        if !self.ends.happens(setting.far_loss) {
+            let bytes = datagram(number / setting.same, setting.length);
+            let (bytes, is_numbered) = self.ends.forward(bytes);
+            self.outcome.plain += u64::from(!is_numbered);
             match setting.loses_one_of {
                 Some(of) if number.is_multiple_of(of) => self.outcome.lost += 1,
                 _ => self.down(bytes),
@@ -233,85 +230,22 @@ impl World {
         for (kind, count) in setting.forged.into_iter().enumerate() {
             for _ in 0..count {
                 let mut forged = vec![0; setting.length];
-                self.random.fill_bytes(&mut forged);
+                self.ends.random.fill_bytes(&mut forged);
                 forged[0] = 0x41;
                 if kind == 0 {
                     forged[..5].copy_from_slice(b"\x0bPkr\x29");
                 }
-                self.plan(setting.delay, Event::ToClient(forged));
+                self.ends.plan(setting.delay, Event::ToClient(forged));
             }
         }
         if number + 1 < setting.datagrams {
-            self.plan(setting.interval, Event::Server(number + 1));
+            self.ends.plan(setting.interval, Event::Own(number + 1));
         }
-    }
-
-    fn pass(&mut self, bytes: &[u8], arrived: Timestamp) {
-        let wait = self.now.saturating_since(arrived);
-        let number = bytes.get(1..9).map(|bytes| u64::from_be_bytes(bytes.try_into().unwrap()));
-        match number.filter(|number| *bytes == datagram(*number, self.setting.length)) {
-            Some(number) => {
-                self.outcome.delivered.push((number, wait));
-                let (at, count, most) = self.outcome.at_once;
-                let count = if at == self.now { count + 1 } else { 1 };
-                self.outcome.at_once = (self.now, count, most.max(count));
-            }
-            None => self.outcome.forged += 1,
-        }
-    }
-
-    fn arrive(&mut self, bytes: &[u8]) {
-        if let Verdict::Now { skip, metadata } = self.shim.on_datagram(bytes, self.now, self.now) {
-            self.pass(&bytes[skip..], metadata);
-        }
-        self.release();
-    }
-
-    fn release(&mut self) {
-        while let Some(Released { datagram, metadata }) = self.shim.poll_deliver() {
-            self.pass(&datagram, metadata);
-        }
-        while let Some(said) = self.shim.poll_transmit(self.now) {
-            let dead = self.setting.up_dies_at.is_some_and(|at| self.passed >= at);
-            if !dead && !self.happens(self.setting.loss) {
-                self.plan(self.setting.delay, Event::ToGateway(said));
-            }
-        }
-    }
-
-    fn hear(&mut self, said: &[u8]) {
-        let mut out = Outbox::new();
-        hear(&self.gateway, &mut self.flow, said, self.client, [5; 32], self.now, &mut out);
-        self.flush(&mut out);
-    }
-
-    fn run(mut self) -> Outcome {
-        self.release();
-        // The session first.
-        self.plan(Duration::from_millis(100), Event::Server(0));
-        let end = self.now + Duration::from_millis(100) + Duration::from_secs(1) * 8;
-        while self.now < end {
-            let Self { now, flow, shim, schedule, .. } = &mut self;
-            let Some(turn) = next(now, Some(flow), shim, schedule) else { break };
-            match turn {
-                Turn::Flow(mut out) => self.flush(&mut out),
-                Turn::Shim => self.release(),
-                Turn::Event(Event::Server(number)) => self.serve(number),
-                Turn::Event(Event::ToClient(bytes)) => self.arrive(&bytes),
-                Turn::Event(Event::ToGateway(said)) => self.hear(&said),
-            }
-        }
-        self.shim.handle(Input::Close, self.now);
-        self.release();
-        self.outcome.kept = self.shim.stats().kept;
-        self.outcome.numbered = self.shim.stats().numbered;
-        self.outcome.recovered = self.shim.stats().recovered;
-        self.outcome
     }
 }
 
-fn world(setting: Setting, seed: u64) -> World {
-    World::new(setting, seed, CLIENT.parse().unwrap(), Arc::default())
+fn world(setting: Setting, seed: u64) -> Path {
+    Path::new(setting, seed, CLIENT.parse().unwrap(), Arc::default())
 }
 
 fn run(setting: Setting, seed: u64) -> Outcome {
@@ -512,108 +446,6 @@ fn no_symbols_without_loss_or_if_a_repair_is_as_fast() {
 }
 
 #[test]
-fn a_sender_that_tolerates_losses_is_shown_them() {
-    let (long, short) = (Duration::from_millis(40), Duration::from_millis(5));
-    let with = |sender, loss, delay| run(Setting { sender, loss, delay, ..CALM }, 7);
-    for delay in [short, long] {
-        let hidden = with(SenderAnswer::Always, 10, delay);
-        assert!(hidden.counters.repairs + hidden.counters.symbols > 30, "{:?}", hidden.counters);
-        // Datagrams before the first report wait; afterwards hardly any.
-        let shown = with(SenderAnswer::AboveTolerance, 10, delay);
-        assert!(shown.counters.repairs + shown.counters.symbols < 10, "{:?}", shown.counters);
-        assert!(shown.kept * 10 < hidden.kept, "{} {}", shown.kept, hidden.kept);
-        assert!(shown.counters.losses_tolerated > 20, "{:?}", shown.counters);
-        assert_eq!(shown.counters.losses_shown, 0, "no queue stands");
-        let beyond = with(SenderAnswer::AboveTolerance, 60, delay);
-        assert!(beyond.counters.repairs + beyond.counters.symbols > 150, "{:?}", beyond.counters);
-        let never = with(SenderAnswer::Never, 60, delay);
-        assert_eq!((never.numbered, never.kept, never.counters.symbols), (0, 0, 0));
-        assert!(never.counters.repairs < 5, "{:?}", never.counters);
-    }
-}
-
-/// Sessions one after another, each with a client at another of these addresses, of an unconfigured
-/// sender that is as fast as before whatever the losses.
-fn sessions(loss: u32, clients: impl Iterator<Item = [u8; 4]>) -> Vec<FlowCounters> {
-    let senders = Arc::new(SenderMemory::default());
-    // A trial shows five losses in the second half.
-    let setting = Setting { sender: SenderAnswer::Unknown, loss, datagrams: 9000, ..LONG };
-    let run = |(seed, client)| {
-        let client = SocketAddr::from((client, 5000));
-        World::new(setting, seed, client, Arc::clone(&senders)).run().counters
-    };
-    (1..).zip(clients).map(run).collect()
-}
-
-/// True if the sender was shown losses, at the end at least.
-fn is_shown(counters: &FlowCounters) -> bool {
-    counters.losses_tolerated > 20
-}
-
-#[test]
-fn sessions_find_out_that_their_senders_tolerate_losses() {
-    let sessions = sessions(10, (0..9).map(|network| [192, 0, network, 1]));
-    let shown: Vec<bool> = sessions.iter().map(is_shown).collect();
-    // Every second one is a trial, until three have found the same.
-    let expected = [false, true, false, true, false, true, true, true, true];
-    assert_eq!(shown, expected, "{sessions:?}");
-    assert!(sessions[1].repairs + sessions[1].symbols > 20, "a trial repairs in its first half");
-    assert!(sessions[8].repairs + sessions[8].symbols < 20 && sessions[8].senders_tolerant == 1);
-}
-
-#[test]
-fn a_network_alone_does_not_decide_for_others() {
-    // From the second session on its own findings count; every second session of others is a trial.
-    // With the second of these, three networks have found the same.
-    let others = (5..9).map(|network| [192, 0, network, 1]);
-    let sessions = sessions(10, (0..5).map(|client| [192, 0, 2, client]).chain(others));
-    let shown: Vec<bool> = sessions.iter().map(is_shown).collect();
-    assert_eq!(shown, [false, true, true, true, true, true, false, true, true]);
-}
-
-#[test]
-fn what_three_networks_say_ends_unless_others_find_the_same() {
-    let senders = Arc::new(SenderMemory::default());
-    let route = Setting { sender: SenderAnswer::Unknown, loss: 20, ..LONG };
-    let session = |minute: u64, network: u8, datagrams| {
-        let (at, client) = (Timestamp::from_millis(1000 + 60_000 * minute), [192, 0, network, 1]);
-        let (setting, client) = (Setting { datagrams, ..route }, SocketAddr::from((client, 5000)));
-        World::at(at, setting, u64::from(network), client, Arc::clone(&senders)).run()
-    };
-    // Attackers: losses do not matter to their servers.
-    let judged = (1..20).find(|&at| session(0, 100 + at % 3, 9000).tipped.is_some());
-    assert!(judged.is_some_and(|at| at >= 5), "every second session is a trial: {judged:?}");
-    // Others have short sessions, which lose datagrams and never have a finding.
-    let short: Vec<_> = (0..12).map(|network| session(1, network, 150)).collect();
-    let repaired = |outcome: &Outcome| outcome.counters.repairs + outcome.counters.symbols;
-    assert!(short.iter().all(|outcome| repaired(outcome) < 20));
-    assert!(short.iter().filter(|outcome| outcome.counters.losses_tolerated > 0).count() >= 8);
-    assert!(short.iter().all(|outcome| outcome.tipped.is_none()), "ten minutes are not over");
-    let ended = (12..40).find_map(|network| session(11, network, 150).tipped);
-    assert_eq!(ended, Some(false));
-    // For a day, the findings of the three do not count.
-    let later = (1..20).find_map(|at| session(30, 100 + at % 3, 9000).tipped);
-    assert_eq!(later, None);
-    assert!((50..52).any(|network| repaired(&session(31, network, 4000)) > 20));
-}
-
-#[test]
-fn more_than_such_senders_tolerate_is_repaired() {
-    let sessions = sessions(60, (0..9).map(|network| [192, 0, network, 1]));
-    assert!(sessions.iter().all(|counters| counters.repairs + counters.symbols > 100));
-}
-
-#[test]
-fn repairs_that_a_sender_does_not_need_are_not_paused() {
-    let delay = Duration::from_millis(100);
-    let sender = SenderAnswer::AboveTolerance;
-    // To the gateway, a policer's losses.
-    let counters = run(Setting { sender, loses_one_of: Some(40), delay, ..CALM }, 1).counters;
-    assert!(counters.losses_tolerated > 50, "{counters:?}");
-    assert_eq!((counters.repair_pauses, counters.repairs_paused), (0, 0), "{counters:?}");
-}
-
-#[test]
 fn what_the_far_segment_loses_is_waited_for_by_no_one() {
     let setting = Setting { far_loss: 50, ..CALM };
     let outcome = run(setting, 1);
@@ -729,26 +561,15 @@ fn pass<M: Clone>(
 fn datagrams_pass_in_order_with_what_belongs_to_them() {
     let mut world = world(CALM, 1);
     world.release();
-    while world.shim.assistance().state != AssistState::Established
-        || world.shim.assistance().reports == 0
+    while world.ends.shim.assistance().state != AssistState::Established
+        || world.ends.shim.assistance().reports == 0
     {
-        let Some((at, event)) = world.schedule.pop() else {
-            world.now = world.shim.next_timeout().unwrap();
-            world.shim.handle(Input::Timeout, world.now);
-            world.release();
-            continue;
-        };
-        world.now = at;
-        match event {
-            Event::ToClient(bytes) => world.arrive(&bytes),
-            Event::ToGateway(said) => world.hear(&said),
-            Event::Server(_) => {}
-        }
+        world.run_until(world.ends.now + Duration::from_millis(1));
     }
     let numbered: Vec<Vec<u8>> = (0..20)
         .map(|number| {
             let base = datagram(number, 500);
-            let header = world.flow.forward(&base, world.now).unwrap();
+            let header = world.ends.flow.forward(&base, world.ends.now).unwrap();
             [&header[..], &base].concat()
         })
         .collect();
@@ -756,55 +577,22 @@ fn datagrams_pass_in_order_with_what_belongs_to_them() {
     // The fifth comes last.
     let order = (0..20).filter(|number| *number != 5).chain([5]);
     let batch = order.map(|at| (&numbered[at][..], at));
-    let mut shim: Shim<usize> = Shim::new(ClientConfig::default(), [9; 32], world.now);
+    let mut shim: Shim<usize> = Shim::new(ClientConfig::default(), [9; 32], world.ends.now);
     let mut passed = Vec::new();
     for (bytes, at) in batch.clone() {
-        pass(&mut shim, bytes, at, world.now, |bytes, at| {
+        pass(&mut shim, bytes, at, world.ends.now, |bytes, at| {
             assert_eq!(bytes, numbered[at], "without an agreement these are the transport's own");
             passed.push(at);
         });
     }
     assert!(passed.iter().copied().eq(batch.clone().map(|(_, at)| at)), "no session: as they come");
 
-    let (now, mut seen) = (world.now, Vec::new());
+    let (now, mut seen) = (world.ends.now, Vec::new());
     for (bytes, at) in batch {
-        pass(&mut world.shim, bytes, Timestamp::from_millis(at as u64), now, |base, at| {
+        pass(&mut world.ends.shim, bytes, Timestamp::from_millis(at as u64), now, |base, at| {
             assert_eq!(base, datagram(at.as_micros() / 1000, 500));
             seen.push(at.as_micros() / 1000);
         });
     }
     assert_eq!(seen, (0..20).collect::<Vec<_>>());
-}
-
-/// A session expects of its last mile the median of networks, and one customer is one network: its
-/// /48 has 65,536 sources.
-#[test]
-fn one_network_does_not_say_what_the_last_miles_of_others_lose() {
-    let senders = Arc::new(SenderMemory::default());
-    let session_at = |client: &str, setting: Setting, at: u64| {
-        let at = Timestamp::from_millis(at);
-        World::at(at, setting, 7, client.parse().unwrap(), Arc::clone(&senders)).run()
-    };
-    let short = Setting { datagrams: 60, ..CALM };
-    let thin = Setting { datagrams: 220, interval: Duration::from_millis(33), length: 400, ..CALM };
-    let early_copies =
-        |client: &str, setting, at| session_at(client, setting, at).counters.early_copies;
-    // Clients of as many networks, whose last miles lose no datagrams.
-    for number in 0..200 {
-        session_at(&format!("198.51.{number}.7:5000"), short, 1000);
-    }
-    assert_eq!(early_copies("203.0.113.1:5000", thin, 1000), 0, "before");
-    // More sources than are remembered, of one network, claim losses.
-    let lies = Setting { loss: 300, ..short };
-    for number in 0..1100 {
-        session_at(&format!("[2001:db8:bad:{number:x}::1]:5000"), lies, 60_000);
-    }
-    let download = Setting { datagrams: 300, ..CALM };
-    let copies = [
-        early_copies("203.0.113.2:5000", thin, 120_000),
-        early_copies("203.0.113.3:5000", download, 120_000),
-        // One of the 200.
-        early_copies("198.51.7.7:5000", thin, 120_000),
-    ];
-    assert_eq!(copies, [0; 3]);
 }

@@ -1,210 +1,22 @@
 //! One stream, many receivers: repairs for each, little memory, and no receiver that harms the
 //! others.
 
-use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use packrat_client::{Assist, AssistState, ClientConfig, Datagram, Live, PacketNumber};
-use packrat_engine::{
-    Gateway, GatewayConfig, Stream, StreamConfig, StreamCounters, StreamOutbox, Target,
-};
-use packrat_wire::estimate::Timestamp;
-use packrat_wire::identifier::IdentifierScheme;
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{RngCore, SeedableRng};
+use packrat_client::{Assist, AssistState, ClientConfig, PacketNumber};
+use packrat_engine::{Gateway, GatewayConfig, Stream, StreamConfig, Target};
+use rand_chacha::rand_core::RngCore;
 
-const DELAY: Duration = Duration::from_millis(10);
-const TICK: Duration = Duration::from_millis(1);
+use crate::audience::{LIVE, World, packet};
 
-/// A subscriber at the other end of a lossy last mile.
-struct Member {
-    address: SocketAddr,
-    assist: Assist,
-    loss: f64,
-    received: BTreeSet<u64>,
-    /// Number of its first packet.
-    first: Option<u64>,
-    lost: u64,
-    /// Packets sent to it, the lost ones among them.
-    packets: u64,
-    duplicates: u64,
-    /// True if it reports received packets to its client core.
-    honest: bool,
+/// A stream and a gateway with the default configuration.
+fn plain() -> World {
+    world(StreamConfig::default(), GatewayConfig::default())
 }
 
-struct World {
-    now: Timestamp,
-    random: ChaCha8Rng,
-    stream: Stream,
-    members: Vec<Member>,
-    down: VecDeque<(Timestamp, SocketAddr, Vec<u8>)>,
-    up: VecDeque<(Timestamp, SocketAddr, Vec<u8>)>,
-    number: u64,
-    counters: StreamCounters,
-    out: StreamOutbox,
-    /// Token of the members that join.
-    token: Vec<u8>,
-}
-
-fn live() -> Live {
-    Live {
-        selective: true,
-        subscribe: true,
-        window: Duration::from_millis(400),
-        tolerance: Duration::ZERO,
-        symbols: false,
-    }
-}
-
-fn packet(number: u64) -> Vec<u8> {
-    let mut bytes = vec![0; 240];
-    ChaCha8Rng::seed_from_u64(number).fill_bytes(&mut bytes);
-    bytes[0] = 0x80;
-    bytes[1..9].copy_from_slice(&number.to_be_bytes());
-    bytes
-}
-
-impl World {
-    fn new(config: StreamConfig, limits: GatewayConfig) -> Self {
-        let gateway = Gateway::new(limits, [1; 32], [2; 32]);
-        Self {
-            now: Timestamp::from_millis(1),
-            random: ChaCha8Rng::seed_from_u64(7),
-            stream: Stream::new(gateway, config, [3; 32]),
-            members: Vec::new(),
-            down: VecDeque::new(),
-            up: VecDeque::new(),
-            number: 0,
-            counters: StreamCounters::default(),
-            out: StreamOutbox::new(),
-            token: Vec::new(),
-        }
-    }
-
-    fn join(&mut self, address: SocketAddr, loss: f64) -> usize {
-        let mut seed = [0; 32];
-        self.random.fill_bytes(&mut seed);
-        let config = ClientConfig::default()
-            .with_live(live())
-            .with_scheme(IdentifierScheme::Payload)
-            .with_token(packrat_client::Token::new(self.token.clone()).unwrap());
-        self.members.push(Member {
-            address,
-            assist: Assist::new(config, seed, self.now),
-            loss,
-            received: BTreeSet::new(),
-            first: None,
-            lost: 0,
-            packets: 0,
-            duplicates: 0,
-            honest: true,
-        });
-        self.members.len() - 1
-    }
-
-    fn chance(&mut self, probability: f64) -> bool {
-        f64::from(self.random.next_u32()) < probability * f64::from(u32::MAX)
-    }
-
-    fn deliver(&mut self, to: SocketAddr, bytes: &[u8]) {
-        let Some(index) = self.members.iter().position(|member| member.address == to) else {
-            return;
-        };
-        self.members[index].packets += u64::from(bytes[0] == 0x80);
-        if self.chance(self.members[index].loss) {
-            self.members[index].lost += u64::from(bytes[0] == 0x80);
-        } else {
-            self.down.push_back((self.now + DELAY, to, bytes.to_vec()));
-        }
-    }
-
-    fn drain(&mut self) {
-        let sent: Vec<(Target, Vec<u8>)> =
-            self.out.datagrams().map(|(target, bytes)| (target, bytes.to_vec())).collect();
-        self.out.clear();
-        for (target, bytes) in sent {
-            match target {
-                Target::One(to) => self.deliver(to, &bytes),
-                Target::Group => {
-                    for to in self.stream.subscribers().collect::<BTreeSet<_>>() {
-                        self.deliver(to, &bytes);
-                    }
-                }
-            }
-        }
-        self.counters.add(&self.stream.take_counters());
-    }
-
-    fn receive(&mut self, from: SocketAddr, bytes: &[u8]) {
-        let mut seed = [0; 32];
-        self.random.fill_bytes(&mut seed);
-        self.stream.receive(bytes, from, || seed, self.now, &mut self.out);
-        self.drain();
-    }
-
-    /// Runs for this many milliseconds, with a packet in each if the stream is on.
-    fn run(&mut self, milliseconds: u64, on: bool) {
-        for _ in 0..milliseconds {
-            self.now = self.now + TICK;
-            if on {
-                let bytes = packet(self.number);
-                self.number += 1;
-                self.stream.forward(&bytes, self.now);
-                for to in self.stream.subscribers().collect::<BTreeSet<_>>() {
-                    self.deliver(to, &bytes);
-                }
-            }
-            while self.up.front().is_some_and(|(at, ..)| *at <= self.now) {
-                let (_, from, bytes) = self.up.pop_front().unwrap();
-                self.receive(from, &bytes);
-            }
-            while self.down.front().is_some_and(|(at, ..)| *at <= self.now) {
-                let (_, to, bytes) = self.down.pop_front().unwrap();
-                let now = self.now;
-                let Some(member) = self.members.iter_mut().find(|member| member.address == to)
-                else {
-                    continue;
-                };
-                if bytes[0] == 0x80 && !member.honest {
-                    continue;
-                }
-                if member.assist.on_datagram(&bytes, now) == Datagram::Base {
-                    let number = u64::from_be_bytes(bytes[1..9].try_into().unwrap());
-                    assert_eq!(bytes, packet(number), "a repair is not an exact copy");
-                    let first = *member.first.get_or_insert(number);
-                    member.duplicates += u64::from(!member.received.insert(number));
-                    if let Some(index) = number.checked_sub(first) {
-                        member.assist.on_packet_number(PacketNumber::new(index), now);
-                    }
-                }
-            }
-            self.stream.handle_timeout(self.now, &mut self.out);
-            self.drain();
-            for index in 0..self.members.len() {
-                let (now, member) = (self.now, &mut self.members[index]);
-                member.assist.handle_timeout(now);
-                let (from, mut sent) = (member.address, Vec::new());
-                while let Some(bytes) = member.assist.poll_transmit(now) {
-                    sent.push(bytes);
-                }
-                let loss = member.loss;
-                for bytes in sent {
-                    if !self.chance(loss) {
-                        self.up.push_back((now + DELAY, from, bytes));
-                    }
-                }
-            }
-        }
-    }
-
-    /// Packets that a member misses, from its first one until a while ago.
-    fn missing(&self, member: usize) -> usize {
-        let member = &self.members[member];
-        let Some(first) = member.first else { return usize::MAX };
-        let end = self.number.saturating_sub(200);
-        (first..end).filter(|number| !member.received.contains(number)).count()
-    }
+fn world(config: StreamConfig, limits: GatewayConfig) -> World {
+    World::new(7, config, limits)
 }
 
 fn address(number: u16) -> SocketAddr {
@@ -219,7 +31,7 @@ fn host(number: u16) -> SocketAddr {
 
 #[test]
 fn every_subscriber_gets_its_own_repairs_from_one_cache() {
-    let mut world = World::new(StreamConfig::default(), GatewayConfig::default());
+    let mut world = plain();
     for number in 0..16 {
         world.join(address(number), 0.1);
     }
@@ -249,7 +61,7 @@ fn every_subscriber_gets_its_own_repairs_from_one_cache() {
 #[test]
 fn members_come_late_go_and_vanish() {
     let config = StreamConfig { silence: Duration::from_secs(8), ..StreamConfig::default() };
-    let mut world = World::new(config, GatewayConfig::default());
+    let mut world = world(config, GatewayConfig::default());
     let early = world.join(address(0), 0.05);
     world.run(200, false);
     world.run(1000, true);
@@ -271,7 +83,7 @@ fn members_come_late_go_and_vanish() {
 
 #[test]
 fn what_a_member_will_never_get_is_not_kept_for_it() {
-    let mut world = World::new(StreamConfig::default(), GatewayConfig::default());
+    let mut world = plain();
     world.run(500, true);
     let mut members: Vec<usize> = (1..=8).map(|number| world.join(address(number), 0.1)).collect();
     world.run(3_000, true);
@@ -301,7 +113,7 @@ fn what_a_member_will_never_get_is_not_kept_for_it() {
 #[test]
 fn one_repair_for_all_when_several_miss_the_same_packet() {
     let config = StreamConfig { group_repairs_from: Some(2), ..StreamConfig::default() };
-    let mut world = World::new(config, GatewayConfig::default());
+    let mut world = world(config, GatewayConfig::default());
     for number in 0..40 {
         world.join(host(number), 0.1);
     }
@@ -320,7 +132,7 @@ fn one_repair_for_all_when_several_miss_the_same_packet() {
 
 #[test]
 fn a_greedy_member_gets_its_share_and_the_others_theirs() {
-    let mut world = World::new(StreamConfig::default(), GatewayConfig::default());
+    let mut world = plain();
     for number in 0..4 {
         world.join(address(number), 0.1);
     }
@@ -347,7 +159,7 @@ fn a_greedy_member_gets_its_share_and_the_others_theirs() {
 /// `claimers` claim again and again to miss all packets, beside 20 honest members.
 fn claimed(claimers: impl Iterator<Item = SocketAddr>) -> (u64, u64) {
     let config = StreamConfig { group_repairs_from: Some(3), ..StreamConfig::default() };
-    let mut world = World::new(config, GatewayConfig::default());
+    let mut world = world(config, GatewayConfig::default());
     for number in 0..20 {
         world.join(host(number), 0.02);
     }
@@ -402,7 +214,7 @@ fn many_hosts_cannot_exceed_the_groups_budget() {
 fn a_source_has_few_subscriptions_to_a_group() {
     for (group, expected) in [(Some(3), 64), (None, 90)] {
         let config = StreamConfig { group_repairs_from: group, ..StreamConfig::default() };
-        let mut world = World::new(config, GatewayConfig::default());
+        let mut world = world(config, GatewayConfig::default());
         for number in 0..90 {
             world.join(address(number), 0.0);
         }
@@ -422,7 +234,7 @@ fn subscribed(addresses: impl IntoIterator<Item = (Ipv6Addr, u16)>) -> World {
     };
     let limits =
         GatewayConfig { handshakes_per_second_per_source: 1000, ..GatewayConfig::default() };
-    let mut world = World::new(config, limits);
+    let mut world = world(config, limits);
     subscribe(&mut world, addresses);
     world
 }
@@ -481,7 +293,7 @@ fn a_network_takes_half_of_the_room_at_most() {
 
 #[test]
 fn subscribers_decodes_are_limited_and_others_get_repairs() {
-    let mut world = World::new(StreamConfig::default(), GatewayConfig::default());
+    let mut world = plain();
     for number in 0..4 {
         world.join(host(number), 0.05);
     }
@@ -495,7 +307,7 @@ fn subscribers_decodes_are_limited_and_others_get_repairs() {
             for _ in 0..20 {
                 invented += 1;
                 let assist = &mut world.members[claimer].assist;
-                assist.on_datagram(&packet(invented), now);
+                assist.on_datagram(&packet(invented, 240), now);
                 assist.on_authentic(now);
             }
             world.members[claimer].assist.on_overdue(PacketNumber::new(1_000_000 + invented), now);
@@ -518,7 +330,7 @@ fn ten_thousand_joins_leave_room_for_others() {
         ..GatewayConfig::default()
     };
     let config = StreamConfig { maximum_subscribers: 60, ..StreamConfig::default() };
-    let mut world = World::new(config, limits);
+    let mut world = world(config, limits);
     let member = world.join(([198, 51, 100, 1], 7).into(), 0.0);
     world.run(100, false);
     // One host, a handshake each from ever new ports, and from one and the same.
@@ -540,14 +352,14 @@ fn ten_thousand_joins_leave_room_for_others() {
 
 #[test]
 fn identifiers_of_another_stream_get_nothing() {
-    let mut world = World::new(StreamConfig::default(), GatewayConfig::default());
+    let mut world = plain();
     let honest = world.join(address(0), 0.1);
     let prober = world.join(address(1), 0.0);
     world.run(300, false);
     world.run(300, true);
     let now = world.now;
     for number in 0..20u64 {
-        let mut foreign = packet(1_000_000 + number);
+        let mut foreign = packet(1_000_000 + number, 240);
         foreign[0] = 0x80;
         world.members[prober].assist.on_datagram(&foreign, now);
         world.members[prober].assist.on_authentic(now);
@@ -561,7 +373,7 @@ fn identifiers_of_another_stream_get_nothing() {
 
 #[test]
 fn a_message_from_another_address_does_nothing_to_its_owner() {
-    let mut world = World::new(StreamConfig::default(), GatewayConfig::default());
+    let mut world = plain();
     let member = world.join(address(0), 0.0);
     world.run(300, false);
     world.run(100, true);
@@ -590,7 +402,7 @@ fn a_message_from_another_address_does_nothing_to_its_owner() {
 
 #[test]
 fn a_member_whose_address_changes_is_challenged_and_stays() {
-    let mut world = World::new(StreamConfig::default(), GatewayConfig::default());
+    let mut world = plain();
     let member = world.join(address(0), 0.1);
     let other = world.join(address(1), 0.1);
     world.run(300, false);
@@ -607,21 +419,16 @@ fn a_member_whose_address_changes_is_challenged_and_stays() {
     assert_eq!(world.counters.subscriptions_moved, 2);
     assert!(world.counters.subscriptions_challenged >= 2);
     // Packets sent to the old address are repaired from the cache, as far as it goes back.
-    let first = world.members[member].first.unwrap();
-    let end = world.number - 200;
-    let missing =
-        (first..end).filter(|number| !world.members[member].received.contains(number)).count();
-    assert!(missing < 400, "{missing} missing");
+    assert!(world.missing(member) < 400, "{} missing", world.missing(member));
     assert!(world.missing(other) <= 3);
     world.run(2000, true);
-    let late = world.number - 1500..world.number - 200;
-    let missing = late.filter(|number| !world.members[member].received.contains(number)).count();
+    let missing = world.missing_of(member, world.number - 1500..world.number - 200);
     assert!(missing <= 3, "{missing} missing after the moves");
 }
 
 #[test]
 fn a_challenge_is_for_one_address_and_shorter() {
-    let mut world = World::new(StreamConfig::default(), GatewayConfig::default());
+    let mut world = plain();
     let member = world.join(address(0), 0.0);
     world.run(300, false);
     world.run(100, true);
@@ -670,7 +477,7 @@ fn a_stream_asks_for_tokens_as_its_gateway_does() {
         let gateway = Gateway::new(GatewayConfig::default(), [1; 32], [2; 32]);
         gateway.set_tokens(policy.clone());
         gateway.set_unix_origin(Duration::from_secs(now));
-        let mut world = World::new(StreamConfig::default(), GatewayConfig::default());
+        let mut world = plain();
         world.stream = Stream::new(gateway, StreamConfig::default(), [3; 32]);
         world.token = given;
         let member = world.join(address(0), 0.0);
@@ -684,7 +491,7 @@ fn a_stream_asks_for_tokens_as_its_gateway_does() {
 #[test]
 fn another_configuration_costs_nobody_the_subscription() {
     let gateway = Gateway::new(GatewayConfig::default(), [1; 32], [2; 32]);
-    let mut world = World::new(StreamConfig::default(), GatewayConfig::default());
+    let mut world = plain();
     world.stream = Stream::new(std::sync::Arc::clone(&gateway), StreamConfig::default(), [3; 32]);
     let members = [world.join(address(0), 0.1), world.join(address(1), 0.1)];
     world.run(300, false);
@@ -708,7 +515,7 @@ fn another_configuration_costs_nobody_the_subscription() {
 #[test]
 fn a_fault_costs_no_subscription_and_no_place() {
     let limits = GatewayConfig { maximum_sessions: 3, ..GatewayConfig::default() };
-    let mut world = World::new(StreamConfig::default(), limits);
+    let mut world = world(StreamConfig::default(), limits);
     let member = world.join(address(0), 0.0);
     world.join(address(1), 0.0);
     world.run(300, true);
@@ -735,7 +542,7 @@ fn a_fault_costs_no_subscription_and_no_place() {
 
 #[test]
 fn random_datagrams_harm_nobody() {
-    let mut world = World::new(StreamConfig::default(), GatewayConfig::default());
+    let mut world = plain();
     let member = world.join(address(0), 0.05);
     world.run(200, false);
     for _ in 0..2000 {
@@ -750,9 +557,9 @@ fn random_datagrams_harm_nobody() {
 
 #[test]
 fn an_address_subscribes_only_with_its_cookie() {
-    let mut world = World::new(StreamConfig::default(), GatewayConfig::default());
+    let mut world = plain();
     let victim: SocketAddr = "192.0.2.99:4000".parse().unwrap();
-    let config = ClientConfig::default().with_live(live());
+    let config = ClientConfig::default().with_live(LIVE);
     // The first question has everything that a gateway with few handshakes needs for a session,
     // except a proof of the address.
     let discover = Assist::new(config, [9; 32], world.now).poll_transmit(world.now).unwrap();

@@ -8,6 +8,7 @@ use packrat_wire::estimate::Timestamp;
 use packrat_wire::identifier::IdentifierScheme;
 
 use crate::allocator::Since;
+use crate::audience::LIVE;
 
 const SUBSCRIBERS: u16 = 1000;
 const PACKETS: u64 = 100;
@@ -35,13 +36,7 @@ fn stream() -> Stream {
 /// returns the bytes that are freed when it ends, at once or when the gateway knows that the
 /// repairs have arrived.
 fn bytes(subscribers: u16, settled: bool) -> usize {
-    let live = Live {
-        selective: true,
-        subscribe: true,
-        window: Duration::from_secs(1),
-        tolerance: Duration::ZERO,
-        symbols: false,
-    };
+    let live = Live { window: Duration::from_secs(1), ..LIVE };
     let scheme = IdentifierScheme::Payload;
     let mut now = Timestamp::from_millis(1000);
     let mut stream = stream();

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ends::hear;
 use packrat_client::{Assist, AssistState, ClientConfig, PacketNumber};
 use packrat_emulation::schedule::Schedule;
 use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox};
@@ -14,7 +13,7 @@ use packrat_wire::estimate::Timestamp;
 use packrat_wire::message::GoodbyeReason;
 use packrat_wire::seal::session_of;
 
-use crate::ends;
+use crate::ends::hear;
 
 const START: Timestamp = Timestamp::from_millis(1000);
 

@@ -4,6 +4,7 @@
 mod allocations;
 mod allocator;
 mod amplification;
+mod audience;
 mod client_memory;
 mod corpus;
 mod ends;

@@ -2,23 +2,15 @@
 //! and sent again by the shim, in virtual time.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ends::{Turn, datagram, hear, next};
-use packrat_client::{
-    AssistStats, ClientConfig, ClientEvent, Input, Observer, Released, Shim, Timestamp, Verdict,
-};
-use packrat_emulation::schedule::Schedule;
+use packrat_client::{AssistStats, ClientConfig, ClientEvent, Input, Observer, Timestamp};
 use packrat_engine::{Flow, FlowCounters, Gateway, GatewayConfig, Outbox};
 use packrat_wire::number;
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{RngCore, SeedableRng};
+use rand_chacha::rand_core::RngCore;
 
-use crate::ends;
-
-const CLIENT: &str = "192.0.2.1:5000";
+use crate::ends::{Ends, Event, World, datagram, number_of};
 
 /// A path, a client's transport and an attacker.
 #[derive(Debug, Clone, Copy)]
@@ -77,10 +69,10 @@ const CALM: Setting = Setting {
 };
 
 #[derive(Debug)]
-enum Event {
+enum Occurrence {
+    /// The client's transport sends a datagram.
     Sends(u64),
-    ToGateway(Vec<u8>),
-    ToClient(Vec<u8>),
+    /// The server answers.
     Answers,
 }
 
@@ -95,7 +87,6 @@ struct Outcome {
     numbered: u64,
     counters: FlowCounters,
     stats: AssistStats,
-    upward_bytes: u64,
     most_waiting: usize,
     /// Units of work of the gateway.
     spent: u64,
@@ -123,14 +114,9 @@ impl Outcome {
     }
 }
 
-struct World {
+struct Path {
     setting: Setting,
-    now: Timestamp,
-    random: ChaCha8Rng,
-    gateway: Arc<Gateway>,
-    flow: Flow,
-    shim: Shim<()>,
-    schedule: Schedule<Event>,
+    ends: Ends<(), Occurrence>,
     sent: BTreeMap<u64, Timestamp>,
     answers: u64,
     dead: bool,
@@ -144,29 +130,23 @@ struct World {
     outcome: Outcome,
 }
 
-impl World {
+impl Path {
     fn new(setting: Setting, seed: u64) -> Self {
-        let now = Timestamp::from_millis(1000);
-        let gateway = Self::gateway(&setting, 4);
         let config = ClientConfig::default()
             .with_uploads(setting.uploads)
             .with_loss_tolerance(setting.tolerates_losses)
             .with_maximum_hold(setting.maximum_hold);
+        let ends = Ends::new(Self::gateway(&setting, 4), config, seed);
         Self {
             setting,
-            now,
-            random: ChaCha8Rng::seed_from_u64(seed),
-            flow: Flow::new(Arc::clone(&gateway)),
-            gateway,
-            shim: Shim::new(config, [9; 32], now),
-            schedule: Schedule::new(),
+            free_at: ends.now,
+            ends,
             sent: BTreeMap::new(),
             answers: 0,
             dead: false,
             skips: 0,
             leap: None,
             skipped: 0,
-            free_at: now,
             outcome: Outcome::default(),
         }
     }
@@ -177,170 +157,135 @@ impl World {
         Gateway::new(config, [3; 32], [secret; 32])
     }
 
-    fn happens(&mut self, per_mille: u32) -> bool {
-        self.random.next_u32() % 1000 < per_mille
+    /// The client's transport sends a datagram.
+    fn send(&mut self, number: u64) {
+        let setting = self.setting;
+        if setting.restart_at == Some(number) {
+            self.ends.restart(Self::gateway(&setting, 5));
+        }
+        self.dead |= setting.dies_at == Some(number);
+        let now = self.ends.now;
+        if setting.moves_at == Some(number) {
+            self.ends.shim.handle(Input::NetworkChange, now);
+        }
+        let mut bytes = datagram(number, setting.length);
+        self.sent.insert(number, now);
+        let leap = self.leap.filter(|_| number == 100).unwrap_or_default();
+        for _ in 0..self.skips + leap {
+            self.skipped += 1;
+            self.ends.shim.on_send(&vec![self.skipped as u8; 401], now);
+        }
+        if let Some(header) = self.ends.shim.on_send(&bytes, now) {
+            self.outcome.numbered += 1;
+            drop(bytes.splice(..0, header));
+        }
+        self.up(bytes);
+        self.release();
+        for _ in 0..setting.forged {
+            let mut forged = vec![0; setting.length];
+            self.ends.random.fill_bytes(&mut forged);
+            forged[..5].copy_from_slice(b"\x0bPkr\x29");
+            self.ends.plan(setting.delay, Event::ToGateway(forged));
+        }
+        if number + 1 < setting.datagrams {
+            self.ends.plan(setting.interval, Event::Own(Occurrence::Sends(number + 1)));
+        }
+    }
+
+    fn run(mut self) -> Outcome {
+        self.release();
+        let begins = Duration::from_millis(200);
+        self.ends.plan(begins, Event::Own(Occurrence::Sends(0)));
+        let sends = self.setting.interval * self.setting.datagrams as u32;
+        self.run_until(self.ends.now + begins + sends + Duration::from_secs(3));
+        Outcome {
+            counters: self.ends.counters,
+            stats: self.ends.shim.assistance(),
+            spent: self.ends.gateway.work().spent(),
+            ..self.outcome
+        }
+    }
+}
+
+impl World for Path {
+    type Beside = ();
+    type Own = Occurrence;
+
+    fn ends(&mut self) -> &mut Ends<(), Occurrence> {
+        &mut self.ends
+    }
+
+    fn beside(&mut self) {}
+
+    fn is_gateway_gone(&self) -> bool {
+        self.dead
+    }
+
+    fn happen(&mut self, event: Occurrence) {
+        match event {
+            Occurrence::Sends(number) => self.send(number),
+            Occurrence::Answers => {
+                self.answers += 1;
+                let (bytes, _) = self.ends.forward(datagram((1 << 40) + self.answers, 60));
+                self.down(bytes);
+            }
+        }
+    }
+
+    fn look_at_gateway(&mut self, _out: &mut Outbox) {
+        let passed = self.ends.counters.upward_numbered as usize;
+        let waiting = passed.saturating_sub(self.outcome.arrived.len());
+        self.outcome.most_waiting = self.outcome.most_waiting.max(waiting);
     }
 
     fn up(&mut self, bytes: Vec<u8>) {
         let Setting { loss, late, mtu, queue, queue_from, delay, .. } = self.setting;
-        self.outcome.upward_bytes += bytes.len() as u64;
-        let mut at = self.now + delay;
-        if let Some((rate, room)) = queue.filter(|_| self.now >= queue_from) {
+        let now = self.ends.now;
+        let mut at = now + delay;
+        if let Some((rate, room)) = queue.filter(|_| now >= queue_from) {
             let each = Duration::from_micros(1_000_000 / rate);
-            let begins = self.free_at.max(self.now);
-            let waits = begins.saturating_since(self.now);
-            if waits > each * room as u32 {
+            let begins = self.free_at.max(now);
+            if begins.saturating_since(now) > each * room as u32 {
                 self.outcome.lost += 1;
                 return;
             }
             self.free_at = begins + each;
             at = self.free_at + delay;
         }
-        if self.happens(late.0) {
+        if self.ends.happens(late.0) {
             at = at + late.1;
         }
-        if self.happens(loss[0]) || bytes.len() > mtu {
+        if self.ends.happens(loss[0]) || bytes.len() > mtu {
             self.outcome.lost += 1;
         } else {
-            self.schedule.plan(at, Event::ToGateway(bytes));
+            self.ends.schedule.plan(at, Event::ToGateway(bytes));
         }
     }
 
     fn down(&mut self, bytes: Vec<u8>) {
-        if !self.happens(self.setting.loss[1]) {
-            self.schedule.plan(self.now + self.setting.delay, Event::ToClient(bytes));
+        if !self.ends.happens(self.setting.loss[1]) {
+            self.ends.plan(self.setting.delay, Event::ToClient(bytes));
         }
     }
 
-    /// The client's transport sends a datagram.
-    fn send(&mut self, number: u64) {
-        let setting = self.setting;
-        if setting.restart_at == Some(number) {
-            self.gateway = Self::gateway(&setting, 5);
-            self.flow = Flow::new(Arc::clone(&self.gateway));
-        }
-        self.dead |= setting.dies_at == Some(number);
-        if setting.moves_at == Some(number) {
-            self.shim.handle(Input::NetworkChange, self.now);
-        }
-        let mut bytes = datagram(number, setting.length);
-        self.sent.insert(number, self.now);
-        let leap = self.leap.filter(|_| number == 100).unwrap_or_default();
-        for _ in 0..self.skips + leap {
-            self.skipped += 1;
-            self.shim.on_send(&vec![self.skipped as u8; 401], self.now);
-        }
-        if let Some(header) = self.shim.on_send(&bytes, self.now) {
-            self.outcome.numbered += 1;
-            drop(bytes.splice(..0, header));
-        }
-        self.up(bytes);
-        self.serve_shim();
-        for _ in 0..setting.forged {
-            let mut forged = vec![0; setting.length];
-            self.random.fill_bytes(&mut forged);
-            forged[..5].copy_from_slice(b"\x0bPkr\x29");
-            self.schedule.plan(self.now + setting.delay, Event::ToGateway(forged));
-        }
-        if number + 1 < setting.datagrams {
-            self.schedule.plan(self.now + setting.interval, Event::Sends(number + 1));
-        }
-    }
-
-    fn serve_shim(&mut self) {
-        while let Some(Released { .. }) = self.shim.poll_deliver() {}
-        while let Some(said) = self.shim.poll_transmit(self.now) {
-            self.up(said);
-        }
-    }
+    fn pass(&mut self, _bytes: &[u8], (): ()) {}
 
     /// The server gets a datagram, and answers every second one.
     fn serve(&mut self, bytes: &[u8]) {
-        let number = bytes.get(1..9).map(|bytes| u64::from_be_bytes(bytes.try_into().unwrap()));
-        let known = number.filter(|number| *bytes == datagram(*number, self.setting.length));
-        match known {
-            Some(number) => {
-                let time = self.now.saturating_since(self.sent[&number]);
-                self.outcome.arrived.push((number, time));
-                if number.is_multiple_of(2) {
-                    self.schedule.plan(self.now + self.setting.far, Event::Answers);
-                }
-            }
-            None => self.outcome.strange += 1,
+        let Some(number) = number_of(bytes, self.setting.length) else {
+            self.outcome.strange += 1;
+            return;
+        };
+        let time = self.ends.now.saturating_since(self.sent[&number]);
+        self.outcome.arrived.push((number, time));
+        if number.is_multiple_of(2) {
+            self.ends.plan(self.setting.far, Event::Own(Occurrence::Answers));
         }
-    }
-
-    fn answer(&mut self) {
-        self.answers += 1;
-        let mut bytes = datagram((1 << 40) + self.answers, 60);
-        if let Some(header) = self.flow.forward(&bytes, self.now) {
-            drop(bytes.splice(..0, header));
-        }
-        self.down(bytes);
-    }
-
-    fn flush(&mut self, out: &mut Outbox) {
-        self.outcome.counters.add(&self.flow.take_counters());
-        let up: Vec<Vec<u8>> = out.datagrams_to_server().map(|(it, _)| it.to_vec()).collect();
-        let down: Vec<Vec<u8>> = out.datagrams().map(<[u8]>::to_vec).collect();
-        out.clear();
-        for bytes in up {
-            self.serve(&bytes);
-        }
-        for bytes in down {
-            self.down(bytes);
-        }
-        let passed = self.outcome.counters.upward_numbered as usize;
-        let waiting = passed.saturating_sub(self.outcome.arrived.len());
-        self.outcome.most_waiting = self.outcome.most_waiting.max(waiting);
-    }
-
-    fn hear(&mut self, said: &[u8]) {
-        if self.dead {
-            return self.serve(said);
-        }
-        let (address, mut out): (SocketAddr, _) = (CLIENT.parse().unwrap(), Outbox::new());
-        if self.flow.receive_upward(said, 0, self.now, &mut out) {
-            return self.flush(&mut out);
-        }
-        if !packrat_wire::is_control(said) {
-            return self.serve(said);
-        }
-        hear(&self.gateway, &mut self.flow, said, address, [5; 32], self.now, &mut out);
-        self.flush(&mut out);
-    }
-
-    fn run(mut self) -> Outcome {
-        self.serve_shim();
-        let begin = self.now + Duration::from_millis(200);
-        self.schedule.plan(begin, Event::Sends(0));
-        let end =
-            begin + self.setting.interval * self.setting.datagrams as u32 + Duration::from_secs(3);
-        while self.now < end {
-            let Self { now, flow, shim, schedule, dead, .. } = &mut self;
-            let Some(turn) = next(now, (!*dead).then_some(flow), shim, schedule) else { break };
-            match turn {
-                Turn::Flow(mut out) => self.flush(&mut out),
-                Turn::Shim => self.serve_shim(),
-                Turn::Event(Event::Sends(number)) => self.send(number),
-                Turn::Event(Event::ToGateway(said)) => self.hear(&said),
-                Turn::Event(Event::Answers) => self.answer(),
-                Turn::Event(Event::ToClient(bytes)) => {
-                    match self.shim.on_datagram(&bytes, (), self.now) {
-                        Verdict::Now { .. } | Verdict::Later | Verdict::Never => {}
-                    }
-                    self.serve_shim();
-                }
-            }
-        }
-        self.outcome.stats = self.shim.assistance();
-        self.outcome.spent = self.gateway.work().spent();
-        self.outcome
     }
 }
 
 fn run(setting: Setting, seed: u64) -> Outcome {
-    World::new(setting, seed).run()
+    Path::new(setting, seed).run()
 }
 
 #[test]
@@ -424,10 +369,10 @@ fn a_sender_that_tolerates_losses_is_repaired_where_it_gains() {
 
 #[test]
 fn the_client_tells_of_missing_and_repeated_datagrams() {
-    let mut world = World::new(Setting { loss: [40, 0], ..CALM }, 1);
+    let mut world = Path::new(Setting { loss: [40, 0], ..CALM }, 1);
     let told = Arc::new(Mutex::new((0, 0)));
     let counted = Arc::clone(&told);
-    world.shim.observe(Observer::new(move |_, event| {
+    world.ends.shim.observe(Observer::new(move |_, event| {
         let (named, again) = &mut *counted.lock().unwrap();
         match event {
             ClientEvent::HolesReceived { missing, wanted } => {
@@ -582,7 +527,7 @@ fn no_repairs_grant_no_numbers_and_no_hold_waits_for_nothing() {
 fn a_client_that_skips_places_costs_work_within_its_credit() {
     // It numbers a thousand datagrams for each that it sends.
     let setting = Setting { datagrams: 1000, interval: Duration::from_micros(100), ..CALM };
-    let mut world = World::new(setting, 17);
+    let mut world = Path::new(setting, 17);
     world.skips = 1000;
     let outcome = world.run();
     assert_eq!(outcome.missing(&setting), 0);
@@ -596,7 +541,7 @@ fn a_client_that_skips_places_costs_work_within_its_credit() {
 fn far_places_are_believed_and_open_no_holes() {
     // It numbers half a million datagrams at once and does not send them.
     let setting = Setting { datagrams: 3000, loss: [20, 0], ..CALM };
-    let mut world = World::new(setting, 17);
+    let mut world = Path::new(setting, 17);
     world.leap = Some(500_000);
     let outcome = world.run();
     let FlowCounters { upward_missing, upward_repaired, .. } = outcome.counters;
@@ -609,7 +554,7 @@ fn far_places_are_believed_and_open_no_holes() {
 
 #[test]
 fn the_number_is_taken_off_without_a_session_as_well() {
-    let gateway = World::gateway(&CALM, 4);
+    let gateway = Path::gateway(&CALM, 4);
     let (mut flow, mut out) = (Flow::new(gateway), Outbox::new());
     let numbered = b"\x0bPkr\x29abcbase";
     assert!(number::split(numbered).is_some());

@@ -76,6 +76,14 @@ fn start(program: &Path, workers: usize, listeners: &[String]) -> Envoy {
     Envoy::start_gateway(program, &module_directory(), workers, listeners)
 }
 
+/// A server, the address of its route, and the Envoy between them, if there is one.
+fn served(workers: usize) -> Option<(EchoServer, SocketAddr, Envoy)> {
+    let program = find_envoy()?;
+    let (server, address) = (EchoServer::start(), free_address("127.0.0.1"));
+    let envoy = start(&program, workers, &[listener("web", address, &server.route(""))]);
+    Some((server, address, envoy))
+}
+
 /// Asks the server; the port from which the gateway has spoken to it. Fails when anything but the
 /// answer comes back.
 fn ask(client: &UdpSocket, question: &[u8]) -> u16 {
@@ -124,10 +132,7 @@ fn datagrams_pass_both_ways_and_are_counted_with_labels() {
 
 #[test]
 fn control_datagrams_stay_in_the_gateway() {
-    let Some(program) = find_envoy() else { return };
-    let server = EchoServer::start();
-    let address = free_address("127.0.0.1");
-    let envoy = start(&program, 1, &[listener("web", address, &server.route(""))]);
+    let Some((_server, address, envoy)) = served(1) else { return };
     let client = client(address);
     let port = ask(&client, b"hello");
     for nonce in 0..6 {
@@ -148,10 +153,7 @@ fn control_datagrams_stay_in_the_gateway() {
 
 #[test]
 fn an_update_changes_nothing_for_sessions_and_loses_nothing() {
-    let Some(program) = find_envoy() else { return };
-    let server = EchoServer::start();
-    let address = free_address("127.0.0.1");
-    let mut envoy = start(&program, 2, &[listener("web", address, &server.route(""))]);
+    let Some((server, address, mut envoy)) = served(2) else { return };
     let clients: Vec<_> = (0..40).map(|_| client(address)).collect();
     let ports: Vec<_> = clients.iter().map(|client| ask(client, b"before")).collect();
 
@@ -223,10 +225,7 @@ fn a_listener_that_goes_and_returns_finds_its_sessions() {
 
 #[test]
 fn a_bad_configuration_is_refused_and_the_old_one_stays() {
-    let Some(program) = find_envoy() else { return };
-    let server = EchoServer::start();
-    let address = free_address("127.0.0.1");
-    let mut envoy = start(&program, 1, &[listener("web", address, &server.route(""))]);
+    let Some((server, address, mut envoy)) = served(1) else { return };
     let client = client(address);
     let port = ask(&client, b"before");
     for (value, reason) in [
@@ -319,10 +318,7 @@ fn two_listeners_share_their_route_and_routes_count_separately() {
 
 #[test]
 fn a_draining_envoy_assists_only_its_current_clients() {
-    let Some(program) = find_envoy() else { return };
-    let server = EchoServer::start();
-    let address = free_address("127.0.0.1");
-    let envoy = start(&program, 2, &[listener("web", address, &server.route(""))]);
+    let Some((_server, address, envoy)) = served(2) else { return };
     let plain = client(address);
     let port = ask(&plain, b"before");
     let mut assisted = assisted::Client::new(address);
@@ -341,6 +337,17 @@ fn a_draining_envoy_assists_only_its_current_clients() {
     });
     envoy.terminate();
     assisted.wait_for_goodbye();
+}
+
+/// A client without assistance and its server reach each other.
+fn assert_forwarded(client: &mut assisted::Client, server: &UdpSocket) {
+    client.socket.send(b"plain").unwrap();
+    let mut buffer = [0; 100];
+    let (length, from) = server.recv_from(&mut buffer).unwrap();
+    assert_eq!(&buffer[..length], b"plain");
+    server.send_to(b"answer", from).unwrap();
+    let is_answer = |datagram: Vec<u8>| datagram == b"answer";
+    client.turn_until("the answer", |_, received| received.is_some_and(is_answer));
 }
 
 #[test]
@@ -382,14 +389,7 @@ fn the_filter_helps_who_has_a_token_and_forwards_for_everybody() {
     ] {
         let mut refused = assisted::Client::with(address, config(token));
         assert_eq!(refused.wait_for_refusal(), RefusalReason::Token, "{counter}");
-        refused.socket.send(b"plain").unwrap();
-        let mut buffer = [0; 100];
-        let (length, from) = server.recv_from(&mut buffer).unwrap();
-        assert_eq!(&buffer[..length], b"plain");
-        server.send_to(b"answer", from).unwrap();
-        refused.turn_until("the answer", |_, received| {
-            received.is_some_and(|datagram| datagram == b"answer")
-        });
+        assert_forwarded(&mut refused, &server);
         let result = format!("result=\"refused_token_{counter}\"");
         envoy.wait_until(&result, |envoy| {
             envoy.get("/stats/prometheus").lines().any(|line| {

@@ -157,6 +157,27 @@ impl Figures {
     }
 }
 
+fn figures(
+    envoy: &Envoy,
+    server: &Server,
+    paths: &[UdpPath],
+    receivers: Vec<(u32, u64, u64)>,
+) -> Figures {
+    let reports: Vec<_> = paths.iter().map(UdpPath::report).collect();
+    let latest = reports
+        .iter()
+        .map(|report| report.upward.lateness.max_micros.max(report.downward.lateness.max_micros));
+    Figures {
+        receivers,
+        lost: reports.iter().map(|report| report.downward.link.lost).sum(),
+        retransmissions: server.retransmissions.load(Ordering::Relaxed),
+        repairs_arrived: envoy.metric("packrat_stream_repairs_arrived_total", "tv").unwrap(),
+        resets: envoy.metric("packrat_stream_resets_total", "tv").unwrap(),
+        lateness: Duration::from_micros(latest.max().unwrap()),
+        dropped: reports.iter().map(|report| report.socket_drops).sum(),
+    }
+}
+
 async fn trial(program: &Path) -> Figures {
     let (address, upstream) = (free_address("127.0.0.1"), free_address("127.0.0.1"));
     let server = Server::start(upstream);
@@ -214,19 +235,7 @@ async fn trial(program: &Path) -> Figures {
             == Some(server.sent.load(Ordering::Relaxed))
     });
     assert!(envoy.metric("packrat_subscriptions_moved_total", "tv").unwrap() >= 1);
-    let reports: Vec<_> = paths.iter().map(UdpPath::report).collect();
-    let latest = reports
-        .iter()
-        .map(|report| report.upward.lateness.max_micros.max(report.downward.lateness.max_micros));
-    let figures = Figures {
-        receivers: counts,
-        lost: reports.iter().map(|report| report.downward.link.lost).sum(),
-        retransmissions: server.retransmissions.load(Ordering::Relaxed),
-        repairs_arrived: envoy.metric("packrat_stream_repairs_arrived_total", "tv").unwrap(),
-        resets: envoy.metric("packrat_stream_resets_total", "tv").unwrap(),
-        lateness: Duration::from_micros(latest.max().unwrap()),
-        dropped: reports.iter().map(|report| report.socket_drops).sum(),
-    };
+    let figures = figures(&envoy, &server, &paths, counts);
     for receiver in receivers {
         receiver.close().await.unwrap();
     }

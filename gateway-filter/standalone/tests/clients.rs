@@ -5,25 +5,18 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use client::{Client, connect, transfer};
 use packrat_emulation::flood::Flood;
-use program::{PATIENCE, Program, get};
-use serde_json::Value;
 
-use crate::client;
-use crate::program;
+use crate::client::{self, Client, connect, transfer};
+use crate::program::{Program, file, get, metric, socket};
 
 const CLIENTS: usize = 6;
-const WORKERS: &str = "4";
+const WORKERS: u32 = 4;
 /// Datagrams of one transfer.
 const DATAGRAMS: usize = 200;
 
-fn metric(metrics: &Value, name: &str) -> u64 {
-    let text = get(metrics, "/metrics");
-    let series = |line: &&str| line.starts_with(&format!("packrat_{name}{{"));
-    let value = |line: &str| line.rsplit(' ').next()?.parse::<u64>().ok();
-    text.lines().filter(series).filter_map(value).sum()
-}
+const BESIDE: Flood =
+    Flood { random: 2000, forged: 500, sources: 50, duration: Duration::from_secs(2), seed: 1 };
 
 /// Gives the client another port, which its next message announces.
 fn change_port(client: &mut Client, gateway: SocketAddr) {
@@ -65,25 +58,19 @@ fn use_assistance(
 /// Clients on all threads are repaired while others move and operators read the pages.
 #[test]
 fn clients_on_all_threads_are_repaired_during_moves_and_queries() {
-    let server = UdpSocket::bind("127.0.0.1:0").unwrap();
-    server.set_read_timeout(Some(PATIENCE)).unwrap();
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("route.json");
+    let server = socket();
     let endpoint = server.local_addr().unwrap();
     // No session ends because its client is late.
     let route =
         format!(r#"{{"route":"web","endpoints":["{endpoint}"],"idle_timeout_seconds":3600}}"#);
-    std::fs::write(&file, route).unwrap();
-    let config = file.to_str().unwrap();
-    let arguments = ["--listen", "127.0.0.1:0", "--config", config, "--workers", WORKERS];
-    let more = ["--metrics", "127.0.0.1:0", "--drain-seconds", "1", "--log-level", "debug"];
-    let mut program = Program::start(&[&arguments[..], &more[..]].concat());
-    let ready = program.line("ready");
+    let file = file(&route);
+    let more =
+        format!("--workers {WORKERS} --metrics 127.0.0.1:0 --drain-seconds 1 --log-level debug");
+    let mut program =
+        Program::start(&format!("--listen 127.0.0.1:0 --config {} {more}", file.display()));
+    let ready = program.ready();
     let gateway: SocketAddr = ready["listen"].as_str().unwrap().parse().unwrap();
     let metrics = &ready["metrics"];
-    // The test reads the log, because the program blocks when the pipe is full.
-    let mut log = program.take_output();
-    let reader = std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()).unwrap());
 
     let mut clients: Vec<_> = (0..CLIENTS).map(|_| connect(gateway, &server)).collect();
     let over = AtomicBool::new(false);
@@ -106,14 +93,7 @@ fn clients_on_all_threads_are_repaired_during_moves_and_queries() {
         });
         scope.spawn(|| {
             // Sessions that begin and end beside them, on all threads.
-            let flood = Flood {
-                random: 2000,
-                forged: 500,
-                sources: 50,
-                duration: Duration::from_secs(2),
-                seed: 1,
-            };
-            flood.run(gateway, &over).unwrap();
+            BESIDE.run(gateway, &over).unwrap();
         });
         let failed = assisted.into_iter().filter_map(|thread| thread.join().err()).last();
         over.store(true, Ordering::Relaxed);
@@ -131,6 +111,5 @@ fn clients_on_all_threads_are_repaired_during_moves_and_queries() {
     for (client, _) in &mut clients {
         client.wait_for_goodbye();
     }
-    assert_eq!(program.wait(), Some(0));
-    assert!(reader.join().unwrap() > 0);
+    program.assert_end();
 }

@@ -2,17 +2,10 @@
 
 use std::net::UdpSocket;
 
-use program::{PATIENCE, Program, get, wait_until};
 use serde_json::Value;
 
 use crate::client;
-use crate::program;
-
-fn socket() -> UdpSocket {
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    socket
-}
+use crate::program::{Program, file, get, socket, wait_until};
 
 fn pass_one_datagram(server: &UdpSocket, listen: &Value) {
     let client = socket();
@@ -28,20 +21,11 @@ fn pass_one_datagram(server: &UdpSocket, listen: &Value) {
 #[test]
 fn forwards_serves_metrics_and_ends_on_a_signal() {
     let server = socket();
-    let endpoint = server.local_addr().unwrap().to_string();
+    let endpoint = server.local_addr().unwrap();
     for signal in ["-TERM", "-INT"] {
-        let mut program = Program::start(&[
-            "--listen",
-            "127.0.0.1:0",
-            "--endpoint",
-            &endpoint,
-            "--workers",
-            "3",
-            "--metrics",
-            "127.0.0.1:0",
-            "--drain-seconds",
-            "0",
-        ]);
+        let more = "--workers 3 --metrics 127.0.0.1:0 --drain-seconds 0";
+        let mut program =
+            Program::start(&format!("--listen 127.0.0.1:0 --endpoint {endpoint} {more}"));
         let ready = program.line("ready");
         for _ in 0..5 {
             pass_one_datagram(&server, &ready["listen"]);
@@ -66,15 +50,9 @@ fn forwards_serves_metrics_and_ends_on_a_signal() {
 #[test]
 fn a_configuration_file_is_the_route() {
     let server = socket();
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("route.json");
     let endpoint = server.local_addr().unwrap();
-    std::fs::write(
-        &file,
-        format!(r#"{{"route":"web","gateway":"edge","endpoints":["{endpoint}"]}}"#),
-    )
-    .unwrap();
-    let mut program = Program::start(&["--listen", "[::]:0", "--config", file.to_str().unwrap()]);
+    let file = file(&format!(r#"{{"route":"web","gateway":"edge","endpoints":["{endpoint}"]}}"#));
+    let mut program = Program::start(&format!("--listen [::]:0 --config {}", file.display()));
     assert_eq!(program.line("route_configured")["route"], "web");
     let ready = program.line("ready");
     assert_eq!(ready["metrics"], Value::Null);
@@ -84,45 +62,40 @@ fn a_configuration_file_is_the_route() {
 
 #[test]
 fn mistakes_end_the_program_with_a_reason() {
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("route.json");
-    std::fs::write(&file, r#"{"route":"web","endpoints":["127.0.0.1:9"],"cache_bites":1}"#)
-        .unwrap();
-    let config = file.to_str().unwrap();
+    let file = file(r#"{"route":"web","endpoints":["127.0.0.1:9"],"cache_bites":1}"#);
     let taken = socket();
-    let taken = taken.local_addr().unwrap().to_string();
+    let taken = taken.local_addr().unwrap();
     for (arguments, reason) in [
-        (vec!["--listen", "127.0.0.1:0", "--config", config], "cache_bites"),
-        (vec!["--listen", "127.0.0.1:0", "--config", "/nonexistent.json"], "/nonexistent.json"),
-        (vec!["--listen", &taken, "--endpoint", "127.0.0.1:9"], "cannot listen"),
-        (vec!["--listen", "127.0.0.1:0", "--endpoint", "127.0.0.1:0"], "endpoints"),
+        (format!("127.0.0.1:0 --config {}", file.display()), "cache_bites"),
+        ("127.0.0.1:0 --config /nonexistent.json".to_owned(), "/nonexistent.json"),
+        (format!("{taken} --endpoint 127.0.0.1:9"), "cannot listen"),
+        ("127.0.0.1:0 --endpoint 127.0.0.1:0".to_owned(), "endpoints"),
     ] {
-        let mut program = Program::start(&arguments);
+        let mut program = Program::start(&format!("--listen {arguments}"));
         let line = program.line("failed");
         assert!(line["error"].as_str().unwrap().contains(reason), "{line}");
         assert_eq!(program.wait(), Some(1));
     }
     // Invalid arguments.
-    let mut program = Program::start(&["--listen", "127.0.0.1:0"]);
+    let mut program = Program::start("--listen 127.0.0.1:0");
     assert_eq!(program.wait(), Some(2));
 }
 
 #[test]
 fn a_drained_gateway_assists_its_clients_until_its_goodbye() {
     let server = socket();
-    let endpoint = server.local_addr().unwrap().to_string();
-    let start = |seconds| {
-        let more = ["--workers", "2", "--metrics", "127.0.0.1:0", "--drain-seconds", seconds];
-        let mut program = Program::start(
-            &[&["--listen", "127.0.0.1:0", "--endpoint", &endpoint], &more[..]].concat(),
-        );
+    let endpoint = server.local_addr().unwrap();
+    let start = |seconds: u32| {
+        let more = format!("--workers 2 --metrics 127.0.0.1:0 --drain-seconds {seconds}");
+        let mut program =
+            Program::start(&format!("--listen 127.0.0.1:0 --endpoint {endpoint} {more}"));
         let ready = program.line("ready");
         let listen = ready["listen"].as_str().unwrap().parse().unwrap();
         let (client, _) = client::connect(listen, &server);
         (program, ready, client)
     };
     // A second signal ends it at once.
-    let (mut program, ready, mut client) = start("3600");
+    let (mut program, ready, mut client) = start(3600);
     program.signal("-TERM");
     program.line("draining");
     pass_one_datagram(&server, &ready["listen"]);
@@ -139,7 +112,7 @@ fn a_drained_gateway_assists_its_clients_until_its_goodbye() {
     assert_eq!(program.line("session_closed")["reason"], "draining");
     assert_eq!(program.wait(), Some(0));
     // Without one, it ends by itself.
-    let (mut program, _, mut client) = start("1");
+    let (mut program, _, mut client) = start(1);
     program.signal("-TERM");
     program.line("draining");
     client.wait_for_goodbye();

@@ -1,36 +1,25 @@
 //! A gateway with few descriptors refuses further clients. Its other clients and its operator do
 //! not notice.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use program::{PATIENCE, Program, get, wait_until};
-
-use crate::program;
+use crate::program::{PATIENCE, Program, metric, socket, wait_until};
 
 const DESCRIPTORS: usize = 80;
 const CLIENTS: usize = 100;
 
-fn socket() -> UdpSocket {
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    socket
-}
-
 #[test]
 fn sessions_end_before_the_descriptors_do() {
     let server = socket();
-    let endpoint = server.local_addr().unwrap().to_string();
+    let endpoint = server.local_addr().unwrap();
     let arguments =
-        ["--listen", "127.0.0.1:0", "--endpoint", &endpoint, "--workers", "2", "--metrics"];
-    let mut program =
-        Program::start_with_descriptors(DESCRIPTORS, &[&arguments[..], &["127.0.0.1:0"]].concat());
+        format!("--listen 127.0.0.1:0 --endpoint {endpoint} --workers 2 --metrics 127.0.0.1:0");
+    let mut program = Program::start_with_descriptors(DESCRIPTORS, &arguments);
     let limited = program.line("sessions_limited");
     assert_eq!(limited["in_force"], DESCRIPTORS / 2);
     assert!(limited["reason"].as_str().unwrap().contains("RLIMIT_NOFILE"));
-    let ready = program.line("ready");
-    let mut log = program.take_output();
-    let reader = std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()).unwrap());
+    let ready = program.ready();
     let mut served = Vec::new();
     for number in 0..CLIENTS {
         let client = socket();
@@ -57,12 +46,8 @@ fn sessions_end_before_the_descriptors_do() {
     }
     assert_eq!(served.len(), DESCRIPTORS / 2);
     // Descriptors are left for the metrics.
-    let series = "packrat_sessions_refused_total{route=\"default\",gateway=\"packrat\",namespace=\"default\"} ";
-    wait_until("all refusals", || {
-        let metrics = get(&ready["metrics"], "/metrics");
-        let refused = metrics.lines().find_map(|line| line.strip_prefix(series)).unwrap();
-        refused.parse() == Ok(CLIENTS - DESCRIPTORS / 2)
-    });
+    let refused = (CLIENTS - DESCRIPTORS / 2) as u64;
+    wait_until("all refusals", || metric(&ready["metrics"], "sessions_refused_total") == refused);
     server.set_read_timeout(Some(PATIENCE)).unwrap();
     for (client, upstream) in &served {
         let mut buffer = [0; 10];
@@ -72,6 +57,5 @@ fn sessions_end_before_the_descriptors_do() {
         assert_eq!(client.recv(&mut buffer).unwrap(), 6);
     }
     program.signal("-INT");
-    assert_eq!(program.wait(), Some(0));
-    reader.join().unwrap();
+    program.assert_end();
 }

@@ -1,17 +1,13 @@
 //! A flood of garbage and forged handshakes costs neither another client its assistance nor the
 //! gateway its memory.
 
-use std::net::UdpSocket;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use client::{connect, transfer};
+use crate::client::{self, connect, transfer};
+use crate::program::{Program, file, get, metric, socket};
 use packrat_emulation::flood::Flood;
-use program::{PATIENCE, Program, get};
-use serde_json::Value;
-
-use crate::client;
-use crate::program;
 
 /// Datagrams of one wave of the flood.
 const RANDOM: usize = 40_000;
@@ -36,37 +32,38 @@ fn resident_kilobytes(program: &Program) -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-fn metric(address: &Value, name: &str) -> u64 {
-    // `name` may have labels of its own.
-    let (name, labels) = name.split_once('{').unwrap_or((name, "}"));
-    let comma = if labels == "}" { "" } else { "," };
-    let series = format!(
-        "packrat_{name}{{route=\"web\",gateway=\"edge\",namespace=\"default\"{comma}{labels} "
-    );
-    let metrics = get(address, "/metrics");
-    metrics.lines().find_map(|line| line.strip_prefix(&series)).expect(name).trim().parse().unwrap()
+/// Sends a wave of the flood, and does this meanwhile; how many datagrams were sent.
+fn wave(listen: SocketAddr, seed: u64, mut meanwhile: impl FnMut()) -> usize {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let flooding = scope.spawn(|| {
+            let (random, forged, sources, duration) = (RANDOM, FORGED, SOURCES, TIME);
+            let flood = Flood { random, forged, sources, duration, seed };
+            let sent = flood.run(listen, &AtomicBool::new(false)).unwrap();
+            is_over.store(true, Ordering::Relaxed);
+            sent
+        });
+        while !is_over.load(Ordering::Relaxed) {
+            meanwhile();
+        }
+        flooding.join().unwrap()
+    })
 }
 
 #[test]
 fn a_flood_harms_neither_another_clients_transfer_nor_memory() {
-    let server = UdpSocket::bind("127.0.0.1:0").unwrap();
-    server.set_read_timeout(Some(PATIENCE)).unwrap();
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("route.json");
+    let server = socket();
     let endpoint = server.local_addr().unwrap();
     let route = format!(
         r#"{{"route":"web","gateway":"edge","endpoints":["{endpoint}"],"maximum_sessions":{MAXIMUM_SESSIONS}}}"#
     );
-    std::fs::write(&file, route).unwrap();
-    let config = file.to_str().unwrap();
-    let arguments = ["--listen", "127.0.0.1:0", "--config", config, "--workers", "2"];
-    let mut program = Program::start(&[&arguments[..], &["--metrics", "127.0.0.1:0"]].concat());
-    let ready = program.line("ready");
+    let file = file(&route);
+    let more = "--workers 2 --metrics 127.0.0.1:0";
+    let mut program =
+        Program::start(&format!("--listen 127.0.0.1:0 --config {} {more}", file.display()));
+    let ready = program.ready();
     let listen = ready["listen"].as_str().unwrap().parse().unwrap();
     let metrics = &ready["metrics"];
-    // The test reads the log, because the program blocks when the pipe is full.
-    let mut log = program.take_output();
-    let reader = std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()).unwrap());
 
     let (mut client, upstream) = connect(listen, &server);
     let mut first = 0;
@@ -93,20 +90,8 @@ fn a_flood_harms_neither_another_clients_transfer_nor_memory() {
     while !has_seen_enough() {
         waves += 1;
         assert!(waves < MOST_WAVES, "{}", get(metrics, "/metrics"));
-        let is_over = AtomicBool::new(false);
-        sent += std::thread::scope(|scope| {
-            let flooding = scope.spawn(|| {
-                let (random, forged, sources, duration) = (RANDOM, FORGED, SOURCES, TIME);
-                let flood = Flood { random, forged, sources, duration, seed: waves };
-                let sent = flood.run(listen, &AtomicBool::new(false)).unwrap();
-                is_over.store(true, Ordering::Relaxed);
-                sent
-            });
-            while !is_over.load(Ordering::Relaxed) {
-                disturbed.push(next_transfer(&mut client));
-            }
-            flooding.join().unwrap()
-        });
+        let transfer = || disturbed.push(next_transfer(&mut client));
+        sent += wave(listen, waves, transfer);
     }
     let growth = resident_kilobytes(&program).saturating_sub(memory);
     let mean = disturbed.iter().sum::<Duration>() / disturbed.len() as u32;
@@ -128,6 +113,5 @@ fn a_flood_harms_neither_another_clients_transfer_nor_memory() {
     // And it still works.
     next_transfer(&mut client);
     program.signal("-INT");
-    assert_eq!(program.wait(), Some(0));
-    assert!(reader.join().unwrap() > 0);
+    program.assert_end();
 }

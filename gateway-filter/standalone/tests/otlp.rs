@@ -1,18 +1,13 @@
 //! Metrics and sessions arrive at an OpenTelemetry collector. The collector is a double that uses
 //! this project's own messages; tools/check-otlp compares them with OpenTelemetry's.
 
-use std::net::UdpSocket;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use packrat_otlp::messages::{Data, ExportMetricsServiceRequest, ExportTraceServiceRequest};
-use program::Program;
 use prost::Message;
 
-use crate::program;
-
-/// Longest time that the test waits for an expected event.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::program::{PATIENCE, Program, socket};
 
 /// Serves until the test ends; path, media type and body of each request.
 fn collector() -> (String, Receiver<(String, String, Vec<u8>)>) {
@@ -38,21 +33,12 @@ fn collector() -> (String, Receiver<(String, String, Vec<u8>)>) {
 #[test]
 fn metrics_and_sessions_arrive_at_a_collector() {
     let (url, received) = collector();
-    let server = UdpSocket::bind("127.0.0.1:0").unwrap();
-    server.set_read_timeout(Some(PATIENCE)).unwrap();
-    let endpoint = server.local_addr().unwrap().to_string();
-    let mut gateway = Program::start(&[
-        "--listen",
-        "127.0.0.1:0",
-        "--endpoint",
-        &endpoint,
-        "--otlp",
-        &url,
-        "--drain-seconds",
-        "0",
-    ]);
+    let server = socket();
+    let endpoint = server.local_addr().unwrap();
+    let more = format!("--otlp {url} --drain-seconds 0");
+    let mut gateway = Program::start(&format!("--listen 127.0.0.1:0 --endpoint {endpoint} {more}"));
     let listen = gateway.line("ready")["listen"].as_str().unwrap().to_owned();
-    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let client = socket();
     client.send_to(b"a question", &listen).unwrap();
     let mut buffer = [0; 100];
     let (length, _) = server.recv_from(&mut buffer).unwrap();
@@ -104,28 +90,14 @@ fn bytes_to_server(body: &[u8]) -> i64 {
 
 #[test]
 fn an_unusable_collector_is_refused_and_a_missing_one_tolerated() {
-    let mut refused = Program::start(&[
-        "--listen",
-        "127.0.0.1:0",
-        "--endpoint",
-        "127.0.0.1:9",
-        "--otlp",
-        "https://a:4318",
-    ]);
+    let start = |more: &str| {
+        Program::start(&format!("--listen 127.0.0.1:0 --endpoint 127.0.0.1:9 --otlp {more}"))
+    };
+    let mut refused = start("https://a:4318");
     assert!(refused.line("failed")["error"].as_str().unwrap().contains("without TLS"));
     assert_eq!(refused.wait(), Some(1));
     // No collector is there, and no other program will be.
-    let url = "http://127.0.0.1:1";
-    let mut gateway = Program::start(&[
-        "--listen",
-        "127.0.0.1:0",
-        "--endpoint",
-        "127.0.0.1:9",
-        "--otlp",
-        url,
-        "--drain-seconds",
-        "0",
-    ]);
+    let mut gateway = start("http://127.0.0.1:1 --drain-seconds 0");
     gateway.line("ready");
     gateway.signal("-TERM");
     gateway.line("otlp_failed");

@@ -1,6 +1,6 @@
 //! Clients' connections of several QUIC stacks, as one.
 
-use super::stream::{Failure, Stream};
+use super::stream::{Outcome, Stream};
 
 /// A client's connection.
 #[derive(Clone)]
@@ -11,7 +11,7 @@ pub(crate) enum ClientConnection {
 
 impl ClientConnection {
     /// Opens a stream.
-    pub(crate) async fn open(&mut self) -> Result<Stream, Failure> {
+    pub(crate) async fn open(&mut self) -> Outcome<Stream> {
         match self {
             Self::S2n(handle) => Ok(Stream::S2n(handle.open_bidirectional_stream().await?)),
             Self::Quinn(connection) => {

@@ -8,4 +8,4 @@ mod stream;
 pub(crate) use client::ClientConnection;
 pub(crate) use request::Request;
 pub(crate) use server::Server;
-pub(crate) use stream::{Failure, Stream};
+pub(crate) use stream::{Outcome, Stream};

@@ -5,8 +5,8 @@ use bytes::Bytes;
 use s2n_quic::stream::BidirectionalStream;
 use std::error::Error;
 
-/// Failure of a connection.
-pub(crate) type Failure = Box<dyn Error + Send + Sync>;
+/// What a step of a connection comes to.
+pub(crate) type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// A stream that a client has opened, at either end.
 pub(crate) enum Stream {
@@ -30,7 +30,7 @@ impl Stream {
     }
 
     /// The next bytes; `None` at the end.
-    pub(crate) async fn receive(&mut self) -> Result<Option<Bytes>, Failure> {
+    pub(crate) async fn receive(&mut self) -> Outcome<Option<Bytes>> {
         match self {
             Self::S2n(stream) => Ok(stream.receive().await?),
             Self::Quinn { receive, .. } => {
@@ -41,7 +41,7 @@ impl Stream {
     }
 
     /// Sends as soon as there is room.
-    pub(crate) async fn send(&mut self, data: Bytes) -> Result<(), Failure> {
+    pub(crate) async fn send(&mut self, data: Bytes) -> Outcome {
         match self {
             Self::S2n(stream) => Ok(stream.send(data).await?),
             Self::Quinn { send, .. } => Ok(send.write_chunk(data).await?),
@@ -50,7 +50,7 @@ impl Stream {
     }
 
     /// Ends the sending direction.
-    pub(crate) fn finish(&mut self) -> Result<(), Failure> {
+    pub(crate) fn finish(&mut self) -> Outcome {
         match self {
             Self::S2n(stream) => Ok(stream.finish()?),
             Self::Quinn { send, .. } => Ok(send.finish()?),

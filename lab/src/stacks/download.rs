@@ -1,6 +1,6 @@
 //! The order of a client, and its outcome.
 
-use crate::connection::Failure;
+use crate::connection::Outcome;
 use crate::traffic::{Arrivals, Work, WorkOutcome, Working};
 use packrat_s2n_quic::AssistanceStats;
 use std::collections::BTreeSet;
@@ -40,7 +40,7 @@ pub(crate) struct Download {
 
 impl Download {
     /// The outcome of work that ends now.
-    pub(crate) fn of(working: Working, result: Result<(), Failure>) -> Self {
+    pub(crate) fn of(working: Working, result: Outcome) -> Self {
         let (now, begun) = (working.clock.now(), working.begun());
         let arrivals = Arc::clone(&working.arrivals);
         Self {

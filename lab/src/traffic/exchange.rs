@@ -1,7 +1,7 @@
 //! Downloads and uploads on the streams of a connection.
 
 use super::arrivals::Arrivals;
-use crate::connection::{ClientConnection, Failure, Request, Stream};
+use crate::connection::{ClientConnection, Outcome, Request, Stream};
 use crate::simulation::clock::VirtualClock;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub(crate) async fn fetch(
     size: u64,
     clock: VirtualClock,
     arrivals: Arc<Arrivals>,
-) -> Result<(), Failure> {
+) -> Outcome {
     let mut stream = connection.open().await?;
     stream.send(Request { size, upload: false }.bytes()).await?;
     let mut left = size;
@@ -31,7 +31,7 @@ pub(crate) async fn fetch(
 }
 
 /// Uploads an object; the server counts its bytes. Ends when all of them have arrived.
-pub(crate) async fn put(mut connection: ClientConnection, size: u64) -> Result<(), Failure> {
+pub(crate) async fn put(mut connection: ClientConnection, size: u64) -> Outcome {
     let mut stream = connection.open().await?;
     stream.send(Request { size, upload: true }.bytes()).await?;
     send_zeroes(&mut stream, size).await?;
@@ -48,11 +48,7 @@ pub(crate) async fn answer(stream: Stream, arrivals: Arc<Arrivals>, clock: Virtu
     let _ = try_answer(stream, arrivals, clock).await;
 }
 
-async fn try_answer(
-    mut stream: Stream,
-    arrivals: Arc<Arrivals>,
-    clock: VirtualClock,
-) -> Result<(), Failure> {
+async fn try_answer(mut stream: Stream, arrivals: Arc<Arrivals>, clock: VirtualClock) -> Outcome {
     let Some((Request { size, upload }, begun)) = stream.requested().await else { return Ok(()) };
     if upload {
         let mut received = begun;
@@ -69,7 +65,7 @@ async fn try_answer(
     stream.finish()
 }
 
-async fn send_zeroes(stream: &mut Stream, size: u64) -> Result<(), Failure> {
+async fn send_zeroes(stream: &mut Stream, size: u64) -> Outcome {
     let mut left = size;
     while left > 0 {
         let length = left.min(CHUNK_BYTES as u64);

@@ -7,7 +7,7 @@
 
 use super::arrivals::Arrivals;
 use super::exchange::fetch;
-use crate::connection::{ClientConnection, Failure};
+use crate::connection::{ClientConnection, Outcome};
 use crate::simulation::clock::VirtualClock;
 use packrat_emulation::scenario::PageModel;
 use s2n_quic::provider::io::testing::spawn;
@@ -55,7 +55,7 @@ pub(super) async fn load(
     connection: &ClientConnection,
     clock: VirtualClock,
     arrivals: &Arc<Arrivals>,
-) -> Result<(), Failure> {
+) -> Outcome {
     for wave in sizes(model) {
         let get = |size| fetch(connection.clone(), size, clock, Arc::clone(arrivals));
         together(&wave, get, |_| {}).await?;
@@ -68,9 +68,9 @@ pub(super) async fn together<F>(
     sizes: &[u64],
     transfer: impl Fn(u64) -> F,
     mut done: impl FnMut(usize),
-) -> Result<(), Failure>
+) -> Outcome
 where
-    F: Future<Output = Result<(), Failure>> + Send + 'static,
+    F: Future<Output = Outcome> + Send + 'static,
 {
     let (sender, mut ended) = mpsc::unbounded_channel();
     for (place, &size) in sizes.iter().enumerate() {

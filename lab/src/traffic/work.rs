@@ -4,7 +4,7 @@ use super::arrivals::Arrivals;
 use super::exchange::{fetch, put};
 use super::page;
 use super::video::{Player, VideoResult};
-use crate::connection::{ClientConnection, Failure, Request};
+use crate::connection::{ClientConnection, Outcome, Request};
 use crate::simulation::clock::VirtualClock;
 use packrat_emulation::scenario::{FlowDirection, PageModel, VideoSettings};
 use packrat_wire::estimate::Timestamp;
@@ -110,7 +110,7 @@ impl Working {
         &mut self,
         work: &Work,
         mut connection: ClientConnection,
-    ) -> Result<(), Failure> {
+    ) -> Outcome {
         if let Work::Transfer { size, direction: FlowDirection::Down } = *work {
             return self.download(size, &mut connection).await;
         }
@@ -131,11 +131,7 @@ impl Working {
     }
 
     /// Downloads a single object.
-    async fn download(
-        &mut self,
-        size: u64,
-        connection: &mut ClientConnection,
-    ) -> Result<(), Failure> {
+    async fn download(&mut self, size: u64, connection: &mut ClientConnection) -> Outcome {
         let mut stream = connection.open().await?;
         self.begun = self.clock.now();
         stream.send(Request { size, upload: false }.bytes()).await?;
@@ -155,7 +151,7 @@ impl Working {
         Ok(())
     }
 
-    async fn other(&self, work: &Work, connection: ClientConnection) -> Result<(), Failure> {
+    async fn other(&self, work: &Work, connection: ClientConnection) -> Outcome {
         match work {
             Work::Transfer { size, direction } => self.object(*size, *direction, connection).await,
             Work::Objects { sizes, together: false, direction } => {
@@ -187,7 +183,7 @@ impl Working {
         size: u64,
         direction: FlowDirection,
         connection: ClientConnection,
-    ) -> Result<(), Failure> {
+    ) -> Outcome {
         let begun = self.clock.now();
         transfer(connection, size, direction, self.clock, &self.arrivals).await?;
         let seconds = self.clock.now().saturating_since(begun).as_secs_f64();
@@ -195,11 +191,7 @@ impl Working {
         Ok(())
     }
 
-    async fn watch(
-        &self,
-        settings: &VideoSettings,
-        connection: ClientConnection,
-    ) -> Result<(), Failure> {
+    async fn watch(&self, settings: &VideoSettings, connection: ClientConnection) -> Outcome {
         *self.lock_player() = Some(Player::new(settings.clone(), self.begun));
         let player = |act: fn(&mut Player, Timestamp) -> Option<u64>| {
             self.lock_player().as_mut().and_then(|player| act(player, self.clock.now()))
@@ -224,7 +216,7 @@ fn transfer(
     direction: FlowDirection,
     clock: VirtualClock,
     arrivals: &Arc<Arrivals>,
-) -> impl Future<Output = Result<(), Failure>> + Send + 'static {
+) -> impl Future<Output = Outcome> + Send + 'static {
     let arrivals = Arc::clone(arrivals);
     async move {
         match direction {

@@ -1,7 +1,7 @@
 //! The baseline that needs the server's credentials: a gateway that ends the connection and begins
 //! another one.
 
-use crate::connection::{self, Failure, Server};
+use crate::connection::{self, Outcome, Server};
 use crate::observer::Observer;
 use crate::simulation::certificate::SERVER_NAME;
 use crate::simulation::randomness::{self, ConnectionIds, Seeded, Stream};
@@ -54,10 +54,7 @@ async fn accept(mut front: Server, back: Client, server: SocketAddr) {
 }
 
 /// Relays a stream, until one of its ends has gone.
-async fn relay(
-    mut upstream: BidirectionalStream,
-    mut downstream: connection::Stream,
-) -> Result<(), Failure> {
+async fn relay(mut upstream: BidirectionalStream, mut downstream: connection::Stream) -> Outcome {
     let Some((request, begun)) = downstream.requested().await else { return Ok(()) };
     upstream.send(request.bytes()).await?;
     if request.upload {

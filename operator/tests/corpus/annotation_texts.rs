@@ -69,7 +69,6 @@ fn check(carrier: Carrier, name: &str, value: &str, alone: &Annotations) {
     }
     let reason = alone.problems.first().map(|problem| problem.reason);
     let invalid = Some(Reason::InvalidAnnotation);
-    let is_service = carrier == Carrier::Service;
     match name {
         ASSIST_ANNOTATION => {
             assert_eq!(alone.assist, Some(value == "enabled"));
@@ -84,18 +83,34 @@ fn check(carrier: Carrier, name: &str, value: &str, alone: &Annotations) {
             Err(()) => assert_eq!(reason, invalid),
         },
         PORT_ANNOTATION
-        | MULTICAST_ANNOTATION
         | TCP_ANNOTATION
         | MODE_ANNOTATION
         | CERTIFICATE_ANNOTATION
         | QUIC_LB
-            if !is_service =>
-        {
-            assert_eq!(reason, Some(Reason::UnknownAnnotation));
-            assert_eq!((&alone.ports, &alone.overrides), (&None, &Overrides::default()));
-            assert_eq!((alone.tcp, alone.mode, &alone.certificate), (None, None, &None));
-            assert_eq!(alone.quic_lb, None);
-        }
+        | MULTICAST_ANNOTATION => check_of_service(carrier, name, value, alone),
+        _ => match name.strip_prefix(CONFIG_PREFIX) {
+            Some(setting) => check_setting(setting, value, alone),
+            None => {
+                let is_ours = name.starts_with(ANNOTATION_PREFIX) && name != "packrat.dev/inject";
+                assert_eq!(reason, is_ours.then_some(Reason::UnknownAnnotation));
+                assert_eq!(alone.overrides, Overrides::default());
+            }
+        },
+    }
+}
+
+/// Annotations that are a Service's only.
+fn check_of_service(carrier: Carrier, name: &str, value: &str, alone: &Annotations) {
+    let reason = alone.problems.first().map(|problem| problem.reason);
+    let invalid = Some(Reason::InvalidAnnotation);
+    if carrier != Carrier::Service {
+        assert_eq!(reason, Some(Reason::UnknownAnnotation));
+        assert_eq!((&alone.ports, &alone.overrides), (&None, &Overrides::default()));
+        assert_eq!((alone.tcp, alone.mode, &alone.certificate), (None, None, &None));
+        assert_eq!(alone.quic_lb, None);
+        return;
+    }
+    match name {
         PORT_ANNOTATION => match alone.ports.as_ref().expect("it is said") {
             Ok(ports) => {
                 let again = read(carrier, &[(name.to_owned(), ports_text(ports))]);
@@ -125,7 +140,7 @@ fn check(carrier: Carrier, name: &str, value: &str, alone: &Annotations) {
                 None => assert_eq!(reason, invalid),
             }
         }
-        MULTICAST_ANNOTATION => match alone.overrides.multicast {
+        _ => match alone.overrides.multicast {
             Some(stream) => {
                 let group = stream.group.map(|group| format!(",{group}")).unwrap_or_default();
                 assert!(stream.group.is_none_or(|group| group.ip().is_multicast()));
@@ -134,14 +149,6 @@ fn check(carrier: Carrier, name: &str, value: &str, alone: &Annotations) {
                 assert_eq!((again.overrides.multicast, reason), (Some(stream), None));
             }
             None => assert_eq!(reason, invalid),
-        },
-        _ => match name.strip_prefix(CONFIG_PREFIX) {
-            Some(setting) => check_setting(setting, value, alone),
-            None => {
-                let is_ours = name.starts_with(ANNOTATION_PREFIX) && name != "packrat.dev/inject";
-                assert_eq!(reason, is_ours.then_some(Reason::UnknownAnnotation));
-                assert_eq!(alone.overrides, Overrides::default());
-            }
         },
     }
 }

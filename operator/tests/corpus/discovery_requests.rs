@@ -15,74 +15,94 @@ use super::xds::{Resources, Versioned};
 
 use packrat_fuzz_entry::take;
 
+/// An Envoy and the stream of its requests.
+#[derive(Default)]
+struct Session {
+    stream: DeltaStream,
+    resources: Resources,
+    /// Names and versions of Envoy's resources, by type, since it has asked for that.
+    has: BTreeMap<&'static str, BTreeMap<String, String>>,
+    /// Type and nonce of each response that Envoy has not answered.
+    unanswered: Vec<(&'static str, String)>,
+    nonces: BTreeSet<String>,
+}
+
 /// Runs the steps; panics when Envoy would lack a resource in the end, or gets the same one again
 /// without having asked.
 pub(crate) fn discovery_requests(data: &[u8]) {
-    let mut stream = DeltaStream::default();
-    let mut resources = Resources::default();
-    // Names and versions of Envoy's resources, by type, since it has asked for that.
-    let mut has: BTreeMap<&str, BTreeMap<String, String>> = BTreeMap::new();
-    let (mut unanswered, mut nonces) = (Vec::new(), BTreeSet::new());
+    let mut session = Session::default();
     let mut rest = data;
     while let Some((&step, tail)) = rest.split_first() {
         rest = tail;
         let number = step >> 2;
         let request = match step & 3 {
-            0 => {
-                // A listener or a cluster comes, changes or goes.
-                let (name, type_url) = match number & 16 {
-                    0 => (format!("udp-{}", number % 4), LISTENER_TYPE),
-                    _ => (format!("servers-{}", number % 4), CLUSTER_TYPE),
-                };
-                if number & 4 == 0 {
-                    resources.remove(&name);
-                } else {
-                    let resource = Any { type_url: type_url.to_owned(), value: vec![number] };
-                    resources.insert(name, Versioned { version: number.to_string(), resource });
-                }
-                None
-            }
+            0 => session.change(number),
             1 => DeltaDiscoveryRequest::decode(take(&mut rest)).ok(),
-            // Envoy's answer to a response, with its reasons if it refuses.
-            2 if !unanswered.is_empty() => {
-                let (type_url, response_nonce): (&str, _) =
-                    unanswered.remove(usize::from(number) % unanswered.len());
-                let message = format!("udp-{}: refused", number % 4);
-                let error_detail = (number & 8 != 0).then_some(Status { code: 13, message });
-                Some(DeltaDiscoveryRequest {
-                    type_url: type_url.to_owned(),
-                    response_nonce,
-                    error_detail,
-                    ..Default::default()
-                })
-            }
-            2 => Some(DeltaDiscoveryRequest {
-                type_url: LISTENER_TYPE.to_owned(),
-                ..Default::default()
-            }),
+            2 => Some(session.answer(number)),
             _ => {
-                stream.release();
+                session.stream.release();
                 None
             }
         };
         if let Some(request) = request {
-            if let Some(type_url) = known(&request.type_url) {
-                let before = request.initial_resource_versions.clone().into_iter();
-                has.entry(type_url).or_insert_with(|| before.collect());
-            }
-            if let Heard::Refused(reason) = stream.hear(&request) {
-                assert!(!has.is_empty(), "{reason}");
-            }
+            session.hear(&request);
         }
+        session.take_responses();
+    }
+}
+
+impl Session {
+    /// A listener or a cluster comes, changes or goes.
+    fn change(&mut self, number: u8) -> Option<DeltaDiscoveryRequest> {
+        let (name, type_url) = match number & 16 {
+            0 => (format!("udp-{}", number % 4), LISTENER_TYPE),
+            _ => (format!("servers-{}", number % 4), CLUSTER_TYPE),
+        };
+        if number & 4 == 0 {
+            self.resources.remove(&name);
+        } else {
+            let resource = Any { type_url: type_url.to_owned(), value: vec![number] };
+            self.resources.insert(name, Versioned { version: number.to_string(), resource });
+        }
+        None
+    }
+
+    /// Envoy's answer to a response, with its reasons if it refuses; or its first request.
+    fn answer(&mut self, number: u8) -> DeltaDiscoveryRequest {
+        if self.unanswered.is_empty() {
+            return DeltaDiscoveryRequest {
+                type_url: LISTENER_TYPE.to_owned(),
+                ..Default::default()
+            };
+        }
+        let at = usize::from(number) % self.unanswered.len();
+        let (type_url, response_nonce) = self.unanswered.remove(at);
+        let message = format!("udp-{}: refused", number % 4);
+        let error_detail = (number & 8 != 0).then_some(Status { code: 13, message });
+        let type_url = type_url.to_owned();
+        DeltaDiscoveryRequest { type_url, response_nonce, error_detail, ..Default::default() }
+    }
+
+    fn hear(&mut self, request: &DeltaDiscoveryRequest) {
+        if let Some(type_url) = known(&request.type_url) {
+            let before = request.initial_resource_versions.clone().into_iter();
+            self.has.entry(type_url).or_insert_with(|| before.collect());
+        }
+        if let Heard::Refused(reason) = self.stream.hear(request) {
+            assert!(!self.has.is_empty(), "{reason}");
+        }
+    }
+
+    fn take_responses(&mut self) {
         for _ in 0..4 {
-            let Some(response) = stream.next(&resources) else { break };
+            let Some(response) = self.stream.next(&self.resources) else { break };
             let Some(type_url) = known(&response.type_url) else {
                 assert!(response.resources.is_empty());
                 continue;
             };
-            assert!(nonces.insert(response.nonce.clone()), "a nonce again");
-            let has = has.get_mut(type_url).expect("nobody has asked");
-            unanswered.push((type_url, response.nonce));
+            assert!(self.nonces.insert(response.nonce.clone()), "a nonce again");
+            let has = self.has.get_mut(type_url).expect("nobody has asked");
+            self.unanswered.push((type_url, response.nonce));
             for resource in response.resources {
                 let before = has.insert(resource.name, resource.version.clone());
                 assert_ne!(before, Some(resource.version), "the same again");
@@ -91,10 +111,10 @@ pub(crate) fn discovery_requests(data: &[u8]) {
                 assert!(has.remove(&name).is_some(), "{name} was not there");
             }
         }
-        assert_eq!(stream.next(&resources), None, "responses without end");
-        for (name, resource) in &resources {
-            let of_type = known(&resource.resource.type_url).and_then(|type_url| has.get(type_url));
-            if let Some(has) = of_type {
+        assert_eq!(self.stream.next(&self.resources), None, "responses without end");
+        for (name, resource) in &self.resources {
+            let type_url = known(&resource.resource.type_url);
+            if let Some(has) = type_url.and_then(|type_url| self.has.get(type_url)) {
                 assert_eq!(has.get(name), Some(&resource.version), "{name}");
             }
         }

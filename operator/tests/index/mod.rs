@@ -27,7 +27,7 @@ use packrat_operator::model::{
 use packrat_operator::object_key::ObjectKey;
 use packrat_operator::overrides::Overrides;
 use packrat_operator::policy::Policy;
-use packrat_operator::problem::Reason;
+use packrat_operator::problem::Problem;
 use packrat_operator::resource::EdgeGateway;
 use packrat_operator::status::service_condition;
 use proptest::prelude::*;
@@ -205,6 +205,13 @@ fn with_web(edge: Value, annotations: &[(&str, &str)]) -> Index {
     index(&[edge, service, slice])
 }
 
+/// The cases of a table in YAML.
+fn cases(text: &str) -> Vec<Value> {
+    let cases: Vec<Value> = serde_saphyr::from_str(text).unwrap();
+    assert!(!cases.is_empty());
+    cases
+}
+
 fn endpoints(resolution: &Resolution, port: u16) -> Vec<String> {
     let listener = &resolution.gateways[&key("app", "default")].listeners[&port];
     listener.endpoints.iter().map(ToString::to_string).collect()
@@ -360,55 +367,20 @@ fn what_is_said_about_services_that_cannot_be_assisted() {
         service("older", 1, &[on, ("port", "443:quic")], &[("quic", 8443)]),
         slice("older", "older-1", &[("quic", 1)], &[("10.0.0.1", true)]),
     ];
-    for (annotations, ports, reason, message) in [
-        (
-            vec![on],
-            vec![("quic", 443)],
-            Reason::PortConflict,
-            "port 443 of EdgeGateway app/default belongs to Service app/older; choose another one, for example packrat.dev/port: 1024:443",
-        ),
-        (
-            vec![on, ("port", "444:dns")],
-            vec![("quic", 443)],
-            Reason::NoSuchPort,
-            "the Service has no UDP port dns; its UDP ports: 443 (quic)",
-        ),
-        (
-            vec![on, ("port", "53")],
-            vec![],
-            Reason::NoSuchPort,
-            "the Service has no UDP port 53; its UDP ports: none",
-        ),
-        (
-            vec![on],
-            vec![],
-            Reason::NoSuchPort,
-            "the Service has no UDP port; add one with protocol: UDP, or remove packrat.dev/assist",
-        ),
-        (
-            vec![on, ("gateway", "edge")],
-            vec![("quic", 443)],
-            Reason::GatewayNotFound,
-            "there is no EdgeGateway app/edge nor packrat-system/edge of class packrat; make one, or name another with the annotation packrat.dev/gateway",
-        ),
-        (
-            vec![on, ("gateway", "infra/private")],
-            vec![("quic", 443)],
-            Reason::NotAllowed,
-            "EdgeGateway infra/private takes Services of its own namespace only; set its spec.routes.from to All, or use one in app",
-        ),
-        (
-            vec![on],
-            vec![("quic", 444)],
-            Reason::NoEndpoints,
-            "port 444 of the Service has no endpoint; check that Pods match its selector and have that port",
-        ),
-    ] {
+    for case in cases(include_str!("mistakes.yaml")) {
+        let texts = |field: &str| case[field].as_object().unwrap().iter();
+        let annotations: Vec<_> = [on]
+            .into_iter()
+            .chain(texts("annotations").map(|(name, value)| (&name[..], value.as_str().unwrap())))
+            .collect();
+        let ports: Vec<_> =
+            texts("ports").map(|(name, port)| (&name[..], port.as_u64().unwrap() as u16)).collect();
         let mut objects = others.to_vec();
         objects.push(service("web", 2, &annotations, &ports));
         let resolution = index(&objects).resolve();
         let view = &resolution.services[&key("app", "web")];
-        assert_eq!((view.problems[0].reason, view.problems[0].message.as_str()), (reason, message));
+        let Problem { reason, message } = &view.problems[0];
+        assert_eq!(json!([reason.name(), message]), json!([case["reason"], case["message"]]));
         let (status, condition, _) = service_condition(&key("app", "web"), view, None).unwrap();
         assert!(!status, "{message}");
         assert!(view.problems.iter().any(|problem| problem.reason.name() == condition));

@@ -6,11 +6,14 @@ use k8s_openapi::api::core::v1::Pod;
 use packrat_api::knobs::Setting;
 use packrat_operator::index::{Index, Lingering, Resolution};
 use packrat_operator::model::PodModel;
-use packrat_operator::problem::Reason;
+use packrat_operator::overrides::Overrides;
+use packrat_operator::problem::{Problem, Reason};
 use packrat_operator::status::service_condition;
 use serde_json::{Value, json};
 
-use super::{edge, endpoints, forget, gateway, index, key, number, service, slice, take, with_web};
+use super::{
+    edge, endpoints, forget, gateway, index, key, number, service, slice, take, web, with_web,
+};
 
 /// The status of an EdgeGateway in which these Services have these ports.
 fn served(mut gateway: Value, listeners: &[(u16, &str, Option<u16>)]) -> Value {
@@ -249,78 +252,59 @@ fn live_streams_have_ports_of_their_own() {
     assert_eq!(problems[0].reason, Reason::PortConflict);
 }
 
+/// What the Service `web` has with these annotations of an EdgeGateway with this spec, and what is said
+/// about them.
+fn overrides(spec: Value, annotations: &Value) -> (Overrides, Vec<String>) {
+    let text = |(name, value)| (String::as_str(name), Value::as_str(value).unwrap());
+    let annotations: Vec<_> = annotations.as_object().unwrap().iter().map(text).collect();
+    let resolution = with_web(edge(spec), &annotations).resolve();
+    let view = &resolution.services[&key("app", "web")];
+    let listener = &resolution.gateways[&key("app", "default")].listeners[&443];
+    let (is_assisted, ..) = service_condition(&key("app", "web"), view, None).unwrap();
+    assert!(is_assisted, "it is served all the same");
+    let above: Vec<_> = view.problems.iter().map(|problem| problem.message.clone()).collect();
+    assert!(view.problems.iter().all(|problem| problem.reason == Reason::AboveLimit));
+    (listener.overrides.clone(), above)
+}
+
 /// A tenant's annotation does not beat the platform's policy.
 #[test]
 fn services_have_what_their_edge_gateway_allows_and_no_more() {
-    let overrides = |spec: Value, annotations: &[(&str, &str)]| {
-        let edge = edge(spec);
-        let resolution = with_web(edge, annotations).resolve();
-        let view = &resolution.services[&key("app", "web")];
-        let listener = &resolution.gateways[&key("app", "default")].listeners[&443];
-        let (is_assisted, ..) = service_condition(&key("app", "web"), view, None).unwrap();
-        assert!(is_assisted, "it is served all the same");
-        let above: Vec<_> = view.problems.iter().map(|problem| problem.message.clone()).collect();
-        assert!(view.problems.iter().all(|problem| problem.reason == Reason::AboveLimit));
-        (listener.overrides.clone(), above)
-    };
-    let greedy = [
-        ("config.cache-bytes-per-session", "2Gi"),
-        ("config.cache-bytes-total", "1000000Gi"),
-        ("config.repair-budget-percent", "1000"),
-        ("config.idle-timeout-seconds", "86400"),
-        ("config.maximum-sessions", "10000000"),
-        ("config.sessions-per-source", "10000000"),
-        ("config.sparse-copies", "on"),
-        ("config.tokens", "off"),
-    ];
+    let said: Value = serde_saphyr::from_str(include_str!("limits.yaml")).unwrap();
+    let greedy = said["greedy"].as_object().unwrap();
     // The others say what a Service's servers are like, or only take assistance away.
     let free = ["affinity", "assist", "holdout-percent", "sender"];
     for (_, knob) in packrat_api::knobs::in_cluster() {
         let name = format!("config.{}", knob.annotation);
-        let is_limited = greedy.iter().any(|(limited, _)| *limited == name);
+        let is_limited = greedy.contains_key(&name);
         assert_ne!(is_limited, free.contains(&knob.annotation), "{name}: limited, or free?");
     }
     let required = json!({ "tokens": { "policy": "Required", "tls": { "secretName": "tls" } } });
-    let (lowered, above) = overrides(required.clone(), &greedy);
+    let (lowered, above) = overrides(required.clone(), &said["greedy"]);
     assert_eq!(above.len(), greedy.len(), "{above:?}");
-    assert_eq!(
-        above[1],
-        "packrat.dev/config.cache-bytes-total: 1073741824000000 is not what EdgeGateway app/default allows; 268435456 is used"
-    );
+    let total = "packrat.dev/config.cache-bytes-total: 1073741824000000 is not what EdgeGateway app/default allows; 268435456 is used";
+    assert!(above.iter().any(|message| message == total), "{above:?}");
     let mut route = packrat_api::route::RouteConfig::unchecked("web", []);
     let own: packrat_operator::resource::EdgeGatewaySpec =
-        serde_json::from_value(required.clone()).unwrap();
+        serde_json::from_value(required).unwrap();
     own.apply(&mut route);
     let of_gateway = route.clone();
     lowered.apply(&mut route);
     assert_eq!(route, of_gateway, "what is above is the EdgeGateway's own");
+}
 
-    let modest = [
-        ("config.cache-bytes-per-session", "1Ki"),
-        ("config.cache-bytes-total", "1Mi"),
-        ("config.repair-budget-percent", "0"),
-        ("config.idle-timeout-seconds", "1"),
-        ("config.maximum-sessions", "1"),
-        ("config.sessions-per-source", "1"),
-        ("config.sparse-copies", "off"),
-        ("config.tokens", "required"),
-    ];
-    let (kept, above) = overrides(json!({}), &modest);
+#[test]
+fn services_may_have_less_and_what_is_allowed() {
+    let said: Value = serde_saphyr::from_str(include_str!("limits.yaml")).unwrap();
+    let (kept, above) = overrides(json!({}), &said["modest"]);
     assert!(above.is_empty(), "{above:?}");
     assert_eq!(
         (number(&kept, "cache-bytes-per-session"), number(&kept, "maximum-sessions")),
         (Some(1024), Some(1))
     );
     assert!(kept.tokens().is_some());
-
     // The EdgeGateway may allow more than it has itself.
-    let mut generous = required;
-    generous["limits"] = json!({
-        "cacheBytesPerSession": "4Gi", "cacheBytesTotal": "1000000Gi", "repairBudgetPercent": 1000,
-        "idleTimeoutSeconds": 86400, "maximumSessions": 10000000,
-        "sessionsPerSource": 10000000, "sparseCopies": true, "weakerTokens": true,
-    });
-    let (kept, above) = overrides(generous, &greedy);
+    let (kept, above) = overrides(said["generous"].clone(), &said["greedy"]);
     assert!(above.is_empty(), "{above:?}");
     assert_eq!(
         (number(&kept, "repair-budget-percent"), kept.get("sparse-copies")),
@@ -328,11 +312,11 @@ fn services_have_what_their_edge_gateway_allows_and_no_more() {
     );
     // What it has itself is not more than it allows.
     let copying = json!({ "repair": { "sparseCopies": true } });
-    let (kept, above) = overrides(copying, &[("config.sparse-copies", "on")]);
+    let (kept, above) = overrides(copying, &json!({ "config.sparse-copies": "on" }));
     assert_eq!((kept.get("sparse-copies"), above.len()), (Some(Setting::Switch(true)), 0));
     // A cache per session above the total would raise the total.
     let limits = json!({ "limits": { "cacheBytesPerSession": "4Gi" } });
-    let (kept, above) = overrides(limits, &[("config.cache-bytes-per-session", "2Gi")]);
+    let (kept, above) = overrides(limits, &json!({ "config.cache-bytes-per-session": "2Gi" }));
     assert_eq!((number(&kept, "cache-bytes-per-session"), above.len()), (Some(256 << 20), 1));
 }
 
@@ -363,15 +347,16 @@ fn assistance_is_switched_off_without_closing_the_port() {
     assert_eq!(insists, (false, false, "AboveLimit"));
 }
 
-/// A user who may write EndpointSlices does not choose the gateway's destinations.
-#[test]
-fn endpoints_are_pods_of_the_services_namespace() {
-    let pod = |namespace: &str, name: &str, address: &str| {
-        json!({
-            "apiVersion": "v1", "kind": "Pod", "metadata": { "namespace": namespace, "name": name, "uid": name },
-            "status": { "phase": "Running", "podIP": address, "podIPs": [{ "ip": address }] },
-        })
-    };
+fn pod(namespace: &str, name: &str, address: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "namespace": namespace, "name": name, "uid": name },
+        "status": { "phase": "Running", "podIP": address, "podIPs": [{ "ip": address }] },
+    })
+}
+
+/// The endpoints of the Service `web` of an EdgeGateway that takes endpoints `from` there, and what is
+/// said about them, after a tenant's change of the slice that Kubernetes makes.
+fn endpoints_of(from: &str, change: &dyn Fn(&mut Value)) -> (Vec<String>, Vec<Problem>) {
     let node = json!({
         "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n1" },
         "status": { "addresses": [{ "type": "InternalIP", "address": "192.0.2.7" }, { "type": "Hostname", "address": "n1" }] },
@@ -380,52 +365,43 @@ fn endpoints_are_pods_of_the_services_namespace() {
         "apiVersion": "v1", "kind": "Service", "metadata": { "namespace": "kube-system", "name": "dns" },
         "spec": { "clusterIP": "10.96.0.10", "clusterIPs": ["10.96.0.10"] },
     });
-    let resolve = |from: &str, change: &dyn Fn(&mut Value)| {
-        let mut edge = gateway("app", "default", "Same");
-        edge["spec"]["routes"]["endpoints"] = from.into();
-        // As Kubernetes makes it, before a tenant changes it.
-        let mut slice = slice("web", "web-1", &[("quic", 8443)], &[]);
-        let target = json!({ "kind": "Pod", "namespace": "app", "name": "web-0" });
-        slice["endpoints"] = json!([{ "addresses": ["10.0.0.1"], "targetRef": target }]);
-        change(&mut slice);
-        let mut index = index(&[
-            edge,
-            service("web", 0, &[("assist", "enabled")], &[("quic", 443)]),
-            node.clone(),
-            cluster_dns.clone(),
-        ]);
-        take(&mut index, &slice);
-        for (namespace, name, address) in [
-            ("app", "web-0", "10.0.0.1"),
-            ("app", "on-host", "192.0.2.7"),
-            ("bank", "ledger", "10.0.0.9"),
-        ] {
-            take(&mut index, &pod(namespace, name, address));
-        }
-        index.pods.set(key("app", "unknown"), None);
-        let resolution = index.resolve();
-        let problems = resolution.services[&key("app", "web")].problems.clone();
-        (endpoints(&resolution, 443), problems)
-    };
+    let mut edge = gateway("app", "default", "Same");
+    edge["spec"]["routes"]["endpoints"] = from.into();
+    let [web, mut slice] = web(&[]);
+    let target = json!({ "kind": "Pod", "namespace": "app", "name": "web-0" });
+    slice["endpoints"] = json!([{ "addresses": ["10.0.0.1"], "targetRef": target }]);
+    change(&mut slice);
+    let mut index = index(&[edge, web, node, cluster_dns]);
+    take(&mut index, &slice);
+    take(&mut index, &pod("app", "web-0", "10.0.0.1"));
+    take(&mut index, &pod("app", "on-host", "192.0.2.7"));
+    take(&mut index, &pod("bank", "ledger", "10.0.0.9"));
+    index.pods.set(key("app", "unknown"), None);
+    let resolution = index.resolve();
+    let problems = resolution.services[&key("app", "web")].problems.clone();
+    (endpoints(&resolution, 443), problems)
+}
+
+/// A user who may write EndpointSlices does not choose the gateway's destinations.
+#[test]
+fn endpoints_are_pods_of_the_services_namespace() {
     let to = |address: &'static str, pod: &'static str| {
         move |slice: &mut Value| {
             slice["endpoints"][0]["addresses"] = json!([address]);
             slice["endpoints"][0]["targetRef"]["name"] = pod.into();
         }
     };
-    assert_eq!(resolve("Pods", &|_| {}), (vec!["10.0.0.1:8443".to_owned()], vec![]));
+    assert_eq!(endpoints_of("Pods", &|_| {}), (vec!["10.0.0.1:8443".to_owned()], vec![]));
 
     let refused = |from: &str, change: &dyn Fn(&mut Value), part: &str| {
-        let (endpoints, problems) = resolve(from, change);
+        let (endpoints, problems) = endpoints_of(from, change);
         assert!(endpoints.is_empty(), "{part}: {endpoints:?}");
         assert_eq!(problems[0].reason, Reason::EndpointRefused, "{problems:?}");
         assert!(problems[0].message.contains(part), "{}", problems[0].message);
     };
     let by_hand = |slice: &mut Value| {
-        slice["metadata"]["labels"]
-            .as_object_mut()
-            .unwrap()
-            .remove("endpointslice.kubernetes.io/managed-by");
+        let labels = slice["metadata"]["labels"].as_object_mut().unwrap();
+        labels.remove("endpointslice.kubernetes.io/managed-by");
     };
     refused("Pods", &by_hand, "is not that of Kubernetes' own controller");
     // The label can be written by anybody: the Pod has to have the address.
@@ -445,11 +421,11 @@ fn endpoints_are_pods_of_the_services_namespace() {
         }
     }
     // A Pod that is about to come is no mistake.
-    let (endpoints, problems) = resolve("Pods", &to("10.0.0.3", "unknown"));
+    let (endpoints, problems) = endpoints_of("Pods", &to("10.0.0.3", "unknown"));
     assert!(endpoints.is_empty() && problems[0].reason == Reason::NoEndpoints, "{problems:?}");
     // Opted in.
-    assert_eq!(resolve("Any", &by_hand).0, ["10.0.0.1:8443"]);
-    assert_eq!(resolve("Any", &to("10.0.0.9", "web-0")).0, ["10.0.0.9:8443"]);
+    assert_eq!(endpoints_of("Any", &by_hand).0, ["10.0.0.1:8443"]);
+    assert_eq!(endpoints_of("Any", &to("10.0.0.9", "web-0")).0, ["10.0.0.9:8443"]);
 }
 
 #[test]
@@ -467,12 +443,6 @@ fn a_pod_that_has_ended_lends_its_address_to_nobody() {
 fn a_reused_pod_address_gets_no_datagrams_of_a_former_route() {
     let ips = ["10.0.0.1", "10.0.0.2"];
     let slice = slice("web", "web-1", &[("quic", 8443)], &ips.map(|ip| (ip, true)));
-    let pod = |name: &str, uid: &str, ip: &str| {
-        json!({
-            "apiVersion": "v1", "kind": "Pod", "metadata": { "namespace": "bank", "name": name, "uid": uid },
-            "status": { "podIPs": [{ "ip": ip }] },
-        })
-    };
     let of_slice = |index: &mut Index, at: usize, present: bool| {
         let reference = &slice["endpoints"][at]["targetRef"]["name"];
         let model = PodModel {
@@ -482,52 +452,40 @@ fn a_reused_pod_address_gets_no_datagrams_of_a_former_route() {
         };
         index.pods.set(key("app", reference.as_str().unwrap()), present.then_some(model));
     };
-    for gone in [service("web", 0, &[("assist", "enabled")], &[("quic", 443)]), slice.clone()] {
-        let mut index = index(&[
-            gateway("app", "default", "Same"),
-            service("web", 0, &[("assist", "enabled")], &[("quic", 443)]),
-            slice.clone(),
-        ]);
+    let [web, _] = web(&[]);
+    let begin = || {
+        let mut index = index(&[gateway("app", "default", "Same"), web.clone(), slice.clone()]);
         (0..ips.len()).for_each(|at| of_slice(&mut index, at, true));
-        let mut lingering = Lingering::default();
-        let mut served = |index: &Index, now: i64| {
-            let mut resolution = index.resolve();
-            lingering.recognize(&resolution, index);
-            lingering.extend(&mut resolution, now, |_| 60);
-            let found = resolution.gateways[&key("app", "default")].listeners.get(&443);
-            found.map_or_else(Vec::new, |found| {
-                found.endpoints.iter().map(ToString::to_string).collect::<Vec<_>>()
-            })
-        };
+        (index, Lingering::default())
+    };
+    let served = |index: &Index, lingering: &mut Lingering, now: i64| {
+        let mut resolution = index.resolve();
+        lingering.recognize(&resolution, index);
+        lingering.extend(&mut resolution, now, |_| 60);
+        let is_there = resolution.gateways[&key("app", "default")].listeners.contains_key(&443);
+        if is_there { endpoints(&resolution, 443) } else { Vec::new() }
+    };
+    for gone in [&web, &slice] {
+        let (mut index, mut lingering) = begin();
+        let mut served = |index: &Index, now: i64| served(index, &mut lingering, now);
         assert_eq!(served(&index, 0), ["10.0.0.1:8443", "10.0.0.2:8443"]);
-        forget(&mut index, &gone);
+        forget(&mut index, gone);
         assert_eq!(served(&index, 1), ["10.0.0.1:8443", "10.0.0.2:8443"]);
         (0..ips.len()).for_each(|at| of_slice(&mut index, at, false));
         assert_eq!(served(&index, 2), ["10.0.0.1:8443", "10.0.0.2:8443"]);
-        take(&mut index, &pod("ledger", "1", ips[0]));
+        take(&mut index, &pod("bank", "ledger", ips[0]));
         assert_eq!(served(&index, 3), ["10.0.0.2:8443"]);
-        take(&mut index, &pod("safe", "2", ips[1]));
+        take(&mut index, &pod("bank", "safe", ips[1]));
         assert!(served(&index, 4).is_empty());
         assert!(served(&index, 5).is_empty());
     }
     // At once: the Pod, its slice, and the next Pod of the address.
-    let mut index = index(&[
-        gateway("app", "default", "Same"),
-        service("web", 0, &[("assist", "enabled")], &[("quic", 443)]),
-        slice.clone(),
-    ]);
-    (0..ips.len()).for_each(|at| of_slice(&mut index, at, true));
-    let mut lingering = Lingering::default();
-    let mut resolution = index.resolve();
-    lingering.recognize(&resolution, &index);
-    lingering.extend(&mut resolution, 0, |_| 60);
+    let (mut index, mut lingering) = begin();
+    served(&index, &mut lingering, 0);
     forget(&mut index, &slice);
     (0..ips.len()).for_each(|at| of_slice(&mut index, at, false));
-    take(&mut index, &pod("ledger", "1", ips[0]));
-    let mut resolution = index.resolve();
-    lingering.recognize(&resolution, &index);
-    lingering.extend(&mut resolution, 1, |_| 60);
-    assert_eq!(endpoints(&resolution, 443), ["10.0.0.2:8443"]);
+    take(&mut index, &pod("bank", "ledger", ips[0]));
+    assert_eq!(served(&index, &mut lingering, 1), ["10.0.0.2:8443"]);
 }
 
 #[test]

@@ -22,19 +22,15 @@ pub(crate) struct Entry {
     pub(crate) clusters: Option<Vec<u8>>,
 }
 
-/// Starts a gateway of `key`, with this certificate and trust in these authorities, that asks the
-/// operator at `operator`, and waits until it lives.
-pub(crate) fn start(
-    program: &Path,
+/// Writes the files of a gateway, as its Pod has them; the configuration of its page.
+fn configure(
+    path: &Path,
     key: &ObjectKey,
     certificate: &Issued,
     authorities: &str,
     operator: SocketAddr,
     memory: u64,
-    entry: Option<&Entry>,
-) -> Envoy {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path();
+) -> String {
     let platform = Platform {
         discovery_host: "localhost".to_owned(),
         discovery_port: operator.port(),
@@ -66,6 +62,23 @@ pub(crate) fn start(
     let text = bootstrap.to_string().replace(BOOTSTRAP_DIRECTORY, text_of_path);
     let text = text.replace(RUN_DIRECTORY, text_of_path);
     fs::write(path.join("envoy.json"), text).unwrap();
+    page
+}
+
+/// Starts a gateway of `key`, with this certificate and trust in these authorities, that asks the
+/// operator at `operator`, and waits until it lives.
+pub(crate) fn start(
+    program: &Path,
+    key: &ObjectKey,
+    certificate: &Issued,
+    authorities: &str,
+    operator: SocketAddr,
+    memory: u64,
+    entry: Option<&Entry>,
+) -> Envoy {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let page = configure(path, key, certificate, authorities, operator, memory);
     let last = path.join("last");
     fs::create_dir(&last).unwrap();
     let here = path.to_owned();

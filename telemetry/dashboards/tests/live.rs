@@ -10,16 +10,12 @@ use packrat_dashboards::queries::{all, names, resolved};
 use packrat_dashboards::{Definitions, Selection};
 use packrat_figures::Figures;
 
-use compared::{Clients, Slow};
-use place::PATIENCE;
-use prometheus::{Prometheus, find_tools};
-use scene::{Demo, IdleEnvoy, built};
 use serde_json::Value;
 
-use crate::compared;
-use crate::place;
-use crate::prometheus;
-use crate::scene;
+use crate::compared::{Clients, Slow};
+use crate::place::PATIENCE;
+use crate::prometheus::{Prometheus, find_tools};
+use crate::scene::{Demo, IdleEnvoy, built};
 
 const NO_OPERATOR: &str = "no operator runs here; a test holds the names against its source";
 /// Queries without an answer here, and the reason.

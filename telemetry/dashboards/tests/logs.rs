@@ -13,14 +13,10 @@ use packrat_dashboards::queries::{all, resolved};
 use serde_json::{Map, Value};
 use tempfile::TempDir;
 
-use loki::{Loki, find_loki};
-use place::PATIENCE;
-use scene::{Demo, IdleEnvoy, built};
-
 use crate::client;
-use crate::loki;
-use crate::place;
-use crate::scene;
+use crate::loki::{Loki, find_loki};
+use crate::place::PATIENCE;
+use crate::scene::{Demo, IdleEnvoy, built};
 
 /// `packrat-gateway` in front of a server that does not exist; ends when it is dropped.
 struct Standalone {

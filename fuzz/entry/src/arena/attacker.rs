@@ -7,7 +7,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-use packrat_eack::{Encoding, SketchLimits};
+use packrat_eack::Encoding;
 use packrat_wire::Epoch;
 use packrat_wire::control::{Control, PROTOCOL_VERSION, RefusalReason};
 use packrat_wire::handshake::{ClientParams, GatewayParams, Initiator, Numbered};
@@ -22,10 +22,11 @@ use super::base::{
     scatter, stun_header,
 };
 use super::places::{OWN, PLACES, nowhere, place};
+use super::steps::Steps;
 use super::vectors;
-use super::verdict::Violation;
+use super::verdict::Kept;
 use super::world::World;
-use crate::claims::Claims;
+use crate::claims::{Claims, plain_params};
 
 /// Waits, in milliseconds.
 const WAITS: [u64; 16] = [1, 1, 2, 3, 5, 8, 13, 20, 21, 35, 50, 80, 130, 250, 500, 1000];
@@ -54,29 +55,6 @@ const LABELS: [&str; 6] = [
     "packrat/2 name 1",
     "packrat/2 mask",
 ];
-
-/// The bytes of the steps.
-pub(super) struct Steps<'a>(&'a [u8]);
-
-impl<'a> Steps<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Self(bytes)
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    fn byte(&mut self) -> usize {
-        let Some((&first, rest)) = self.0.split_first() else { return 0 };
-        self.0 = rest;
-        usize::from(first)
-    }
-
-    fn bytes(&mut self) -> &'a [u8] {
-        crate::take(&mut self.0)
-    }
-}
 
 /// A session that an attacker has.
 struct Held {
@@ -116,7 +94,7 @@ impl Attacker {
     }
 
     /// Begins sessions at addresses of their own.
-    pub(super) fn arrive(&mut self, world: &mut World, sessions: usize) -> Result<(), Violation> {
+    pub(super) fn arrive(&mut self, world: &mut World, sessions: usize) -> Kept {
         for place in 0..sessions.min(OWN) {
             self.begin(world, place)?;
         }
@@ -124,11 +102,7 @@ impl Attacker {
     }
 
     /// Takes a step.
-    pub(super) fn step(
-        &mut self,
-        world: &mut World,
-        steps: &mut Steps<'_>,
-    ) -> Result<(), Violation> {
+    pub(super) fn step(&mut self, world: &mut World, steps: &mut Steps<'_>) -> Kept {
         let step = steps.byte();
         let number = step >> 4;
         match step & 15 {
@@ -208,13 +182,7 @@ impl Attacker {
     }
 
     /// Sends from a place; the sender is there if the place is one of the attackers' own.
-    fn send(
-        &mut self,
-        world: &mut World,
-        from: usize,
-        listener: usize,
-        datagram: &[u8],
-    ) -> Result<(), Violation> {
+    fn send(&mut self, world: &mut World, from: usize, listener: usize, datagram: &[u8]) -> Kept {
         let from = from % PLACES.len();
         world.margins.attacks += 1;
         world.arrive(place(from), listener, datagram, from < OWN)?;
@@ -229,20 +197,10 @@ impl Attacker {
 
     /// Begins a handshake. `codes`: with numbers and symbols.
     fn initiator(&mut self, codes: bool) -> Initiator {
+        let numbered = Numbered { to_client: codes, to_server: true, coded: codes, largest: 1400 };
         let params = ClientParams {
-            scheme: IdentifierScheme::Trailer,
-            limits: SketchLimits { coded_symbols: 191, power_sums: 129 },
-            maximum_hold: Duration::from_millis(120),
-            token: Vec::new(),
-            live: None,
-            numbered: Some(Numbered {
-                to_client: codes,
-                to_server: true,
-                coded: codes,
-                largest: 1400,
-            }),
-            ticket: None,
-            bundles: false,
+            numbered: Some(numbered),
+            ..plain_params(IdentifierScheme::Trailer, Duration::from_millis(120))
         };
         let mut seed = [0xa7; 32];
         seed[..8].copy_from_slice(&self.random().to_be_bytes());
@@ -250,7 +208,7 @@ impl Attacker {
     }
 
     /// Begins a session, with a base connection, at an address of its own.
-    fn begin(&mut self, world: &mut World, from: usize) -> Result<(), Violation> {
+    fn begin(&mut self, world: &mut World, from: usize) -> Kept {
         if self.sessions.len() == MOST_SESSIONS {
             self.sessions.remove(0);
         }
@@ -294,12 +252,7 @@ impl Attacker {
     }
 
     /// A question, with a key exchange or a cookie of another address, in the name of a place.
-    fn ask_in_a_name(
-        &mut self,
-        world: &mut World,
-        from: usize,
-        kind: usize,
-    ) -> Result<(), Violation> {
+    fn ask_in_a_name(&mut self, world: &mut World, from: usize, kind: usize) -> Kept {
         let noise = self.initiator(world.conditions.codes).message().expect("a first message");
         let mut datagram = Vec::new();
         match (kind & 1, self.cookies.get(kind >> 1)) {
@@ -317,12 +270,7 @@ impl Attacker {
         self.send(world, from, kind >> 7, &datagram)
     }
 
-    fn have_the_server_send(
-        &mut self,
-        world: &mut World,
-        number: usize,
-        session: usize,
-    ) -> Result<(), Violation> {
+    fn have_the_server_send(&mut self, world: &mut World, number: usize, session: usize) -> Kept {
         if let Some(held) = self.session(session) {
             let connection = held.connection;
             world.server.ask(connection, 4 * number as u64 + 1);
@@ -332,13 +280,7 @@ impl Attacker {
     }
 
     /// Seals a message in a session, and sends it from a place.
-    fn say(
-        &mut self,
-        world: &mut World,
-        session: usize,
-        from: usize,
-        plaintext: &[u8],
-    ) -> Result<(), Violation> {
+    fn say(&mut self, world: &mut World, session: usize, from: usize, plaintext: &[u8]) -> Kept {
         let Some(held) = self.session(session) else { return Ok(()) };
         let datagram = held.claims.seal(plaintext);
         held.sealed.push(datagram.clone());
@@ -351,19 +293,14 @@ impl Attacker {
         session: usize,
         from: usize,
         message: &Message<'_>,
-    ) -> Result<(), Violation> {
+    ) -> Kept {
         let mut plaintext = Vec::new();
         message.encode(&mut plaintext);
         self.say(world, session, from, &plaintext)
     }
 
     /// An eACK of the datagrams that the attacker claims to have. See [`Claims::eack`].
-    fn claim(
-        &mut self,
-        world: &mut World,
-        number: usize,
-        steps: &mut Steps<'_>,
-    ) -> Result<(), Violation> {
+    fn claim(&mut self, world: &mut World, number: usize, steps: &mut Steps<'_>) -> Kept {
         let (session, claimed, details) = (steps.byte(), steps.byte(), steps.bytes());
         let Some(held) = self.session(session) else { return Ok(()) };
         (0..claimed & 63).for_each(|back| held.claims.claim(back * (1 + (claimed >> 6))));
@@ -377,12 +314,7 @@ impl Attacker {
     }
 
     /// An eACK that names datagrams which were never forwarded.
-    fn invent(
-        &mut self,
-        world: &mut World,
-        number: usize,
-        steps: &mut Steps<'_>,
-    ) -> Result<(), Violation> {
+    fn invent(&mut self, world: &mut World, number: usize, steps: &mut Steps<'_>) -> Kept {
         let (session, count) = (steps.byte(), 1 + number * 8);
         let hashes: Vec<u64> = (0..count).map(|_| self.random()).collect();
         let Some(held) = self.session(session) else { return Ok(()) };
@@ -395,12 +327,7 @@ impl Attacker {
     }
 
     /// An eACK that can't be decoded.
-    fn fail(
-        &mut self,
-        world: &mut World,
-        number: usize,
-        steps: &mut Steps<'_>,
-    ) -> Result<(), Violation> {
+    fn fail(&mut self, world: &mut World, number: usize, steps: &mut Steps<'_>) -> Kept {
         let session = steps.byte();
         let encoding = Encoding::PowerSums { count: 2 + number as u8 * 8 };
         let mut prefix: Vec<u8> =
@@ -452,7 +379,7 @@ impl Attacker {
         from: usize,
         session: usize,
         guess: usize,
-    ) -> Result<(), Violation> {
+    ) -> Kept {
         let count = self.sessions.len();
         let Some(held) = session.checked_rem(count).and_then(|at| self.sessions.get(at)) else {
             return Ok(());
@@ -462,13 +389,7 @@ impl Attacker {
     }
 
     /// Sends an earlier sealed datagram again.
-    fn replay(
-        &mut self,
-        world: &mut World,
-        from: usize,
-        session: usize,
-        back: usize,
-    ) -> Result<(), Violation> {
+    fn replay(&mut self, world: &mut World, from: usize, session: usize, back: usize) -> Kept {
         let Some(held) = self.session(session) else { return Ok(()) };
         let Some(sealed) = held.sealed.iter().rev().nth(back).cloned() else { return Ok(()) };
         self.send(world, from, back, &sealed)
@@ -476,13 +397,7 @@ impl Attacker {
 
     /// A datagram of a base connection from a place: of its own, or with another's number. Or several,
     /// at places of their order that begin anywhere.
-    fn speak_base(
-        &mut self,
-        world: &mut World,
-        from: usize,
-        session: usize,
-        kind: usize,
-    ) -> Result<(), Violation> {
+    fn speak_base(&mut self, world: &mut World, from: usize, session: usize, kind: usize) -> Kept {
         if from >= PLACES.len() {
             return self.crowd_in(world, kind);
         }
@@ -520,13 +435,7 @@ impl Attacker {
     }
 
     /// Attacks where sessions code, where sparse flows have copies, and where clients are held out.
-    fn do_more(
-        &mut self,
-        world: &mut World,
-        number: usize,
-        first: usize,
-        second: usize,
-    ) -> Result<(), Violation> {
+    fn do_more(&mut self, world: &mut World, number: usize, first: usize, second: usize) -> Kept {
         match number {
             12 => self.wish_symbols(world, first, second),
             13 => {
@@ -540,12 +449,7 @@ impl Attacker {
 
     /// An eACK of a client that has lost its datagrams, some or all of them, after its server has
     /// sent many: so that the gateway codes for it.
-    fn wish_symbols(
-        &mut self,
-        world: &mut World,
-        session: usize,
-        how: usize,
-    ) -> Result<(), Violation> {
+    fn wish_symbols(&mut self, world: &mut World, session: usize, how: usize) -> Kept {
         let Some(held) = self.session(session) else { return Ok(()) };
         world.server.ask(held.connection, GREED[how & 3]);
         world.pass(Duration::from_millis(PATIENCE[how >> 2 & 3]))?;
@@ -569,12 +473,7 @@ impl Attacker {
     /// A connection that begins in the name of a place, with a server that answers: QUIC's, or an
     /// agent of ICE's, which sends a question of the client's back. Then the datagram that would
     /// prove the place, if the server had chosen it.
-    fn ask_as_a_stranger(
-        &mut self,
-        world: &mut World,
-        from: usize,
-        kind: usize,
-    ) -> Result<(), Violation> {
+    fn ask_as_a_stranger(&mut self, world: &mut World, from: usize, kind: usize) -> Kept {
         let own = self.random().to_be_bytes();
         let transaction: [u8; 12] = *[own, own].concat().first_chunk().expect("sixteen bytes");
         let known = self.session(kind >> 4).map_or_else(Vec::new, |held| held.server_id.clone());
@@ -605,7 +504,7 @@ impl Attacker {
     ///
     /// Only after the first clients are assured: a connection that begins while there is no room
     /// has to exchange two datagrams before as many others come as there are places.
-    fn crowd_in(&mut self, world: &mut World, kind: usize) -> Result<(), Violation> {
+    fn crowd_in(&mut self, world: &mut World, kind: usize) -> Kept {
         if world.elapsed() < CROWDS_AFTER {
             return Ok(());
         }
@@ -618,12 +517,7 @@ impl Attacker {
     }
 
     /// Forged datagrams of a base connection, to its client in the gateway's name.
-    fn forge_base(
-        &mut self,
-        world: &mut World,
-        number: usize,
-        steps: &mut Steps<'_>,
-    ) -> Result<(), Violation> {
+    fn forge_base(&mut self, world: &mut World, number: usize, steps: &mut Steps<'_>) -> Kept {
         let (client, offset) = (steps.byte(), steps.byte() as u64);
         let count = world.honest.len();
         let client = client % count;
@@ -647,12 +541,7 @@ impl Attacker {
     }
 
     /// Forged control datagrams, to a client in the gateway's name.
-    fn forge_control(
-        &mut self,
-        world: &mut World,
-        number: usize,
-        steps: &mut Steps<'_>,
-    ) -> Result<(), Violation> {
+    fn forge_control(&mut self, world: &mut World, number: usize, steps: &mut Steps<'_>) -> Kept {
         let (client, nonce) = (steps.byte(), steps.byte() as u64);
         let mut datagram = Vec::new();
         match number {
@@ -677,7 +566,7 @@ impl Attacker {
     }
 
     /// Moves a session to another address of its own, as a client does.
-    fn move_to(&mut self, world: &mut World, to: usize, session: usize) -> Result<(), Violation> {
+    fn move_to(&mut self, world: &mut World, to: usize, session: usize) -> Kept {
         self.challenges.clear();
         self.say_message(world, session, to, &Message::PathResponse { data: 0 })?;
         self.listen(world);
@@ -695,12 +584,7 @@ impl Attacker {
     }
 
     /// Ends a session or an epoch.
-    fn end(
-        &mut self,
-        world: &mut World,
-        number: usize,
-        steps: &mut Steps<'_>,
-    ) -> Result<(), Violation> {
+    fn end(&mut self, world: &mut World, number: usize, steps: &mut Steps<'_>) -> Kept {
         let (session, from) = (steps.byte(), steps.byte());
         let reason = GoodbyeReason::Done;
         if number == 0 {

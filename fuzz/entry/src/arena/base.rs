@@ -6,7 +6,7 @@ use std::time::Duration;
 use packrat_wire::estimate::Timestamp;
 
 use super::places::{PLACES, Party};
-use super::verdict::{Oracle, Violation};
+use super::verdict::{Kept, Oracle};
 
 /// Length of a datagram.
 const LENGTH: usize = 160;
@@ -190,12 +190,7 @@ impl Server {
     }
 
     /// A datagram has come through a socket of the gateway.
-    pub(super) fn receive(
-        &mut self,
-        session: u64,
-        datagram: &[u8],
-        now: Timestamp,
-    ) -> Result<(), Violation> {
+    pub(super) fn receive(&mut self, session: u64, datagram: &[u8], now: Timestamp) -> Kept {
         let Some(packet) = Packet::decode(datagram).filter(|packet| packet.to_server) else {
             return Ok(());
         };
@@ -210,12 +205,9 @@ impl Server {
         // An attacker's datagram in another's name represents no party.
         if packet.is_reachable || owner != Party::Attacker {
             let stands_for = *self.spoken_for.entry(session).or_insert(owner);
-            if stands_for != owner {
-                return Err(Violation::new(
-                    Oracle::Addresses,
-                    format!("what {owner:?} says comes through the session of {stands_for:?}"),
-                ));
-            }
+            Oracle::Addresses.is_kept(stands_for == owner, || {
+                format!("what {owner:?} says comes through the session of {stands_for:?}")
+            })?;
         }
         if !packet.is_reachable {
             return Ok(());

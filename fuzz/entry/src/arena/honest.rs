@@ -11,7 +11,7 @@ use packrat_client::{
 use packrat_wire::estimate::Timestamp;
 
 use super::base::{PLAIN_CONNECTION, Packet, connection_ids};
-use super::verdict::{Margins, Oracle, Violation};
+use super::verdict::{Kept, Margins, Oracle};
 
 const MAXIMUM_HOLD: Duration = Margins::LONGEST_HOLD;
 /// Timers are late by as much, at most.
@@ -224,7 +224,7 @@ impl Honest {
         datagram: &[u8],
         now: Timestamp,
         margins: &mut Margins,
-    ) -> Result<(), Violation> {
+    ) -> Kept {
         let assist = match &mut self.core {
             Core::Plain => return self.take(datagram, now, now, margins),
             Core::Shim(shim) => {
@@ -257,7 +257,7 @@ impl Honest {
         arrived: Timestamp,
         now: Timestamp,
         margins: &mut Margins,
-    ) -> Result<(), Violation> {
+    ) -> Kept {
         let Some(packet) = authentic(self.connection, datagram) else { return Ok(()) };
         if let Some((_, server_id)) = connection_ids(datagram) {
             self.server_id = server_id.to_vec();
@@ -279,14 +279,13 @@ impl Honest {
         arrived: Timestamp,
         now: Timestamp,
         margins: &mut Margins,
-    ) -> Result<(), Violation> {
+    ) -> Kept {
         self.note_arrival(number, now);
         let kept = now.saturating_since(arrived);
         margins.kept = margins.kept.max(kept);
-        if kept > MAXIMUM_HOLD + GRACE {
-            let text = format!("{number} of {} was kept for {kept:?}", self.connection);
-            return Err(Violation::new(Oracle::Delay, text));
-        }
+        Oracle::Delay.is_kept(kept <= MAXIMUM_HOLD + GRACE, || {
+            format!("{number} of {} was kept for {kept:?}", self.connection)
+        })?;
         if let Entry::Vacant(vacant) = self.delivered.entry(number) {
             vacant.insert(arrived);
             self.unanswered += 1;
@@ -299,7 +298,7 @@ impl Honest {
     }
 
     /// Gives the transport its datagrams, and checks that it need not wait for the rest.
-    fn look_after(&mut self, now: Timestamp, margins: &mut Margins) -> Result<(), Violation> {
+    fn look_after(&mut self, now: Timestamp, margins: &mut Margins) -> Kept {
         let assist = match &mut self.core {
             Core::Plain => return Ok(()),
             Core::Shim(shim) => {
@@ -324,11 +323,9 @@ impl Honest {
             now.saturating_since(**since) > MAXIMUM_HOLD + GRACE
                 && assist.is_awaited(PacketNumber::new(**number))
         });
-        if let Some((number, since)) = awaited {
-            let waited = now.saturating_since(*since);
-            let text = format!("{number} of {} is waited for since {waited:?}", self.connection);
-            return Err(Violation::new(Oracle::Delay, text));
-        }
+        Oracle::Delay.is_kept(awaited.is_none(), || {
+            format!("a datagram of {} is waited for: {awaited:?}", self.connection)
+        })?;
         self.missing.retain(|_, since| now.saturating_since(*since) < MAXIMUM_HOLD * 4);
         for (number, arrived) in delivered {
             self.deliver(number, arrived, now, margins)?;
@@ -337,11 +334,7 @@ impl Honest {
     }
 
     /// Time has passed.
-    pub(super) fn handle_timeout(
-        &mut self,
-        now: Timestamp,
-        margins: &mut Margins,
-    ) -> Result<(), Violation> {
+    pub(super) fn handle_timeout(&mut self, now: Timestamp, margins: &mut Margins) -> Kept {
         if self.delivered.is_empty() && self.repeats <= now {
             self.repeats = now + REPEAT;
             self.speak(0xc1);

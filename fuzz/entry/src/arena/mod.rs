@@ -19,6 +19,7 @@ mod attacker;
 mod base;
 mod honest;
 mod places;
+mod steps;
 mod vectors;
 mod verdict;
 mod world;
@@ -30,6 +31,8 @@ use std::time::Duration;
 use packrat_wire::estimate::Timestamp;
 
 use attacker::Attacker;
+use steps::Steps;
+use verdict::Kept;
 pub use verdict::{Margins, Oracle, Violation};
 use world::{Conditions, World};
 
@@ -63,7 +66,7 @@ pub fn run(data: &[u8]) -> Result<Margins, Violation> {
     let conditions = Conditions::new(first);
     let mut world = World::new(conditions);
     let mut attacker = Attacker::default();
-    let mut steps = attacker::Steps::new(steps);
+    let mut steps = Steps::new(steps);
     attacker.arrive(&mut world, usize::from(first >> 6))?;
     for _ in 0..MOST_STEPS {
         if steps.is_empty() || world.elapsed() > LONGEST {
@@ -112,7 +115,7 @@ fn twin(conditions: Conditions) -> Repairs {
 }
 
 /// Compares the honest clients' repairs with a run without attackers.
-fn compare(world: &mut World, twin: &Repairs) -> Result<(), Violation> {
+fn compare(world: &mut World, twin: &Repairs) -> Kept {
     let (mut expected, mut lost) = (0u64, 0u64);
     for ((client, with), without) in world.honest.iter().zip(&world.repairs()).zip(twin) {
         let late = |time: Timestamp| time + client.tolerated(time);
@@ -136,16 +139,12 @@ fn compare(world: &mut World, twin: &Repairs) -> Result<(), Violation> {
                 _ => lost += 1,
             }
         }
-        if doubts.len() > Margins::MOST_DOUBTS {
-            let text = format!("forged datagrams have cost repairs {} times", doubts.len());
-            return Err(Violation::new(Oracle::Neighbours, text));
-        }
+        Oracle::Neighbours.is_kept(doubts.len() <= Margins::MOST_DOUBTS, || {
+            format!("forged datagrams have cost repairs {} times", doubts.len())
+        })?;
     }
     world.margins.repairs = expected;
     world.margins.repairs_lost = lost as f64 / expected.max(1) as f64;
-    if world.margins.repairs_lost > Margins::MOST_REPAIRS_LOST {
-        let text = format!("{lost} of {expected} are late or missing");
-        return Err(Violation::new(Oracle::Neighbours, text));
-    }
-    Ok(())
+    let is_kept = world.margins.repairs_lost <= Margins::MOST_REPAIRS_LOST;
+    Oracle::Neighbours.is_kept(is_kept, || format!("{lost} of {expected} are late or missing"))
 }

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use packrat_engine::NetworkPath;
 
-use super::verdict::{Margins, Oracle, Violation};
+use super::verdict::{Kept, Margins, Oracle};
 
 /// A party of the arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,12 +110,7 @@ impl Ledger {
     }
 
     /// Records that the gateway sends a server's datagram again, to a client without a session.
-    pub(super) fn copy(
-        &mut self,
-        path: NetworkPath,
-        length: usize,
-        margins: &mut Margins,
-    ) -> Result<(), Violation> {
+    pub(super) fn copy(&mut self, path: NetworkPath, length: usize, margins: &mut Margins) -> Kept {
         let account = self.paths.entry(path).or_default();
         account.sent += length as u64;
         if account.is_validated || self.is_validated(path.client) {
@@ -123,16 +118,10 @@ impl Ledger {
         }
         let PathAccount { sent, received, .. } = self.paths[&path];
         margins.copied = margins.copied.max(sent as f64 / received.max(1) as f64);
-        if sent > received * Margins::MOST_WITH_COPIES {
+        Oracle::Addresses.is_kept(sent <= received * Margins::MOST_WITH_COPIES, || {
             let to = path.client;
-            return Err(Violation::new(
-                Oracle::Addresses,
-                format!(
-                    "{to}, which has proved nothing, was sent {sent} bytes, the last one a copy, for {received}"
-                ),
-            ));
-        }
-        Ok(())
+            format!("{to}, which has proved nothing, was sent {sent} bytes, the last one a copy, for {received}")
+        })
     }
 
     /// True if the owner of an address has proved to the gateway that it is there.
@@ -141,12 +130,7 @@ impl Ledger {
     }
 
     /// The gateway sends something of its own to an address.
-    pub(super) fn send(
-        &mut self,
-        path: NetworkPath,
-        length: usize,
-        margins: &mut Margins,
-    ) -> Result<(), Violation> {
+    pub(super) fn send(&mut self, path: NetworkPath, length: usize, margins: &mut Margins) -> Kept {
         let to = path.client;
         self.paths.entry(path).or_default().sent += length as u64;
         let account = self.accounts.entry(to).or_default();
@@ -156,12 +140,8 @@ impl Ledger {
         }
         let (sent, received) = (account.sent, account.received);
         margins.note_amplification(sent, received);
-        if sent > received * Margins::MOST_AMPLIFICATION {
-            return Err(Violation::new(
-                Oracle::Addresses,
-                format!("{to}, which has proved nothing, was sent {sent} bytes for {received}"),
-            ));
-        }
-        Ok(())
+        Oracle::Addresses.is_kept(sent <= received * Margins::MOST_AMPLIFICATION, || {
+            format!("{to}, which has proved nothing, was sent {sent} bytes for {received}")
+        })
     }
 }

@@ -26,9 +26,13 @@ pub struct Violation {
     text: String,
 }
 
-impl Violation {
-    pub(super) fn new(oracle: Oracle, text: String) -> Self {
-        Self { oracle, text }
+/// The end of a step: all promises are kept, or one is broken.
+pub(super) type Kept = Result<(), Violation>;
+
+impl Oracle {
+    /// The verdict on its promise; `broken` reports the cause.
+    pub(super) fn is_kept(self, is_kept: bool, broken: impl FnOnce() -> String) -> Kept {
+        if is_kept { Ok(()) } else { Err(Violation { oracle: self, text: broken() }) }
     }
 }
 

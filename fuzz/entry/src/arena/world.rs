@@ -18,7 +18,7 @@ use packrat_wire::number::split;
 use super::base::{Flows, PLAIN_CONNECTION, Packet, Server, owner_of, scatter};
 use super::honest::Honest;
 use super::places::{HONEST, LISTENERS, Ledger, PLAIN, Party, REBOUND, address, party_at, place};
-use super::verdict::{Margins, Oracle, Violation};
+use super::verdict::{Kept, Margins, Oracle};
 
 /// Operations of the gateway's so far: of sketches and messages, and of symbols.
 fn counted() -> u64 {
@@ -193,7 +193,7 @@ impl World {
         is_charged: bool,
         cause: Cause,
         action: impl FnOnce(&mut VirtualGateway),
-    ) -> Result<(), Violation> {
+    ) -> Kept {
         let spent = |gateway: &VirtualGateway| if is_charged { gateway.work() } else { 0 };
         let (done, inserted, charged) = (counted(), counted_insertions(), spent(&self.gateway));
         let coded = packrat_code::operations::counted();
@@ -201,17 +201,15 @@ impl World {
         let (done, inserted) = (counted() - done, counted_insertions() - inserted);
         let charged = spent(&self.gateway) - charged;
         let coded = packrat_code::operations::counted() - coded;
-        if coded > charged * Margins::MOST_WORK {
-            let text = format!("{coded} operations of symbols are charged as {charged}");
-            return Err(Violation::new(Oracle::Work, text));
-        }
+        Oracle::Work.is_kept(coded <= charged * Margins::MOST_WORK, || {
+            format!("{coded} operations of symbols are charged as {charged}")
+        })?;
         let unpaid = self.insertions.pay(cause, inserted);
         let paid = inserted - unpaid;
         self.margins.inserted = self.margins.inserted.max(paid / Margins::INSERTION);
-        if paid > Margins::MOST_INSERTED * Margins::INSERTION {
-            let text = format!("{paid} operations insert datagrams in one step");
-            return Err(Violation::new(Oracle::Work, text));
-        }
+        Oracle::Work.is_kept(paid <= Margins::MOST_INSERTED * Margins::INSERTION, || {
+            format!("{paid} operations insert datagrams in one step")
+        })?;
         let unpaid = unpaid / Margins::AT_ONCE;
         let free = match cause {
             Cause::Time => Margins::FREE_WORK_OF_TIME,
@@ -219,10 +217,9 @@ impl World {
         };
         let owed = (done - inserted + unpaid).saturating_sub(free);
         self.margins.work = self.margins.work.max(owed as f64 / charged.max(1) as f64);
-        if owed > charged * Margins::MOST_WORK {
-            let text = format!("{done} operations in one step are charged as {charged}");
-            return Err(Violation::new(Oracle::Work, text));
-        }
+        Oracle::Work.is_kept(owed <= charged * Margins::MOST_WORK, || {
+            format!("{done} operations in one step are charged as {charged}")
+        })?;
         for sent in self.gateway.take_sent() {
             match sent {
                 Sent::ToClient { path, datagram } => self.leave(path, datagram)?,
@@ -235,7 +232,7 @@ impl World {
     }
 
     /// A datagram leaves the gateway for a client.
-    fn leave(&mut self, path: NetworkPath, datagram: Vec<u8>) -> Result<(), Violation> {
+    fn leave(&mut self, path: NetworkPath, datagram: Vec<u8>) -> Kept {
         let to = path.client;
         let receiver = party_at(to);
         let mut is_lost = false;
@@ -245,8 +242,8 @@ impl World {
             self.check_refusal(to, &datagram)?;
         } else {
             let Some(packet) = Packet::decode(base.unwrap_or(&datagram)) else {
-                let text = format!("{to} was sent what no server has said");
-                return Err(Violation::new(Oracle::Addresses, text));
+                return Oracle::Addresses
+                    .is_kept(false, || format!("{to} was sent what no server has said"));
             };
             let owner = owner_of(packet.connection);
             let is_theirs = match owner {
@@ -254,10 +251,8 @@ impl World {
                 Party::Stranger(number) => place(number) == to,
                 _ => receiver == Some(owner),
             };
-            if !is_theirs {
-                let text = format!("{to} was sent what is {owner:?}'s");
-                return Err(Violation::new(Oracle::Addresses, text));
-            }
+            Oracle::Addresses
+                .is_kept(is_theirs, || format!("{to} was sent what is {owner:?}'s"))?;
             let is_first = self.forwarded.insert((packet.connection, packet.number));
             if is_first {
                 self.insertions.owe(owner);
@@ -297,32 +292,27 @@ impl World {
     }
 
     /// A client is left without assistance for comparison at an address only that is proven to be its own.
-    fn check_refusal(&mut self, to: SocketAddr, datagram: &[u8]) -> Result<(), Violation> {
+    fn check_refusal(&mut self, to: SocketAddr, datagram: &[u8]) -> Kept {
         let Ok(Control::Refusal { reason: RefusalReason::Holdout, .. }) = Control::decode(datagram)
         else {
             return Ok(());
         };
         self.margins.held_out += u64::from(party_at(to) == Some(Party::Attacker));
-        if self.ledger.is_validated(to) {
-            return Ok(());
-        }
-        let text = format!("{to}, which has proved nothing, was told that it is held out");
-        Err(Violation::new(Oracle::Addresses, text))
+        Oracle::Addresses.is_kept(self.ledger.is_validated(to), || {
+            format!("{to}, which has proved nothing, was told that it is held out")
+        })
     }
 
     /// Sees that the gateway compares clients at addresses of their own, in the arms that they are in.
-    pub(super) fn check_arms(&self) -> Result<(), Violation> {
+    pub(super) fn check_arms(&self) -> Kept {
         for client in self.gateway.compared() {
-            if !self.ledger.is_validated(client) {
-                let text = format!("{client}, which has proved nothing, is compared");
-                return Err(Violation::new(Oracle::Neighbours, text));
-            }
+            Oracle::Neighbours.is_kept(self.ledger.is_validated(client), || {
+                format!("{client}, which has proved nothing, is compared")
+            })?;
         }
-        if self.conditions.holds_out && !self.honest[1].is_held_out() {
-            let text = "a client that is held out was told something else".to_owned();
-            return Err(Violation::new(Oracle::Neighbours, text));
-        }
-        Ok(())
+        let is_told = !self.conditions.holds_out || self.honest[1].is_held_out();
+        Oracle::Neighbours
+            .is_kept(is_told, || "a client that is held out was told something else".to_owned())
     }
 
     /// A datagram of an attacker's arrives at the gateway. `is_owner`: from who receives at that
@@ -333,7 +323,7 @@ impl World {
         listener: usize,
         datagram: &[u8],
         is_owner: bool,
-    ) -> Result<(), Violation> {
+    ) -> Kept {
         self.receive(from, listener, datagram, is_owner, Cause::Attacker)
     }
 
@@ -344,7 +334,7 @@ impl World {
         datagram: &[u8],
         is_owner: bool,
         cause: Cause,
-    ) -> Result<(), Violation> {
+    ) -> Kept {
         let listener = listener % LISTENERS.len();
         let path = NetworkPath { client: from, gateway: address(LISTENERS[listener]) };
         self.ledger.receive(path, datagram.len(), is_owner);
@@ -354,11 +344,7 @@ impl World {
     }
 
     /// A datagram arrives at an honest client in the gateway's name.
-    pub(super) fn arrive_at_client(
-        &mut self,
-        number: usize,
-        datagram: &[u8],
-    ) -> Result<(), Violation> {
+    pub(super) fn arrive_at_client(&mut self, number: usize, datagram: &[u8]) -> Kept {
         let count = self.honest.len();
         let now = self.now;
         if !is_control(datagram) {
@@ -402,7 +388,7 @@ impl World {
     }
 
     /// Lets time pass.
-    pub(super) fn pass(&mut self, time: Duration) -> Result<(), Violation> {
+    pub(super) fn pass(&mut self, time: Duration) -> Kept {
         let until = self.now + time;
         while let Some(next) = self.next_event().filter(|next| *next <= until) {
             let now = next.max(self.now + STEP);
@@ -414,7 +400,7 @@ impl World {
         self.advance(until)
     }
 
-    fn advance(&mut self, now: Timestamp) -> Result<(), Violation> {
+    fn advance(&mut self, now: Timestamp) -> Kept {
         let before = std::mem::replace(&mut self.now, now);
         let passes = |at: Timestamp| before < at && at <= now;
         if passes(PLAIN_BEGINS) {
@@ -455,14 +441,12 @@ impl World {
     }
 
     /// A new client gets an answer, also beside attackers.
-    pub(super) fn check_newcomer(&self) -> Result<(), Violation> {
+    pub(super) fn check_newcomer(&self) -> Kept {
         let waits = self.now.saturating_since(PLAIN_BEGINS) > NEWCOMER_WAITS;
         let is_answered =
             |client: &Honest| client.connection != PLAIN_CONNECTION || !client.delivered.is_empty();
-        if !waits || self.honest.iter().all(is_answered) {
-            return Ok(());
-        }
-        Err(Violation::new(Oracle::Neighbours, "a new client is not answered".to_owned()))
+        let is_kept = !waits || self.honest.iter().all(is_answered);
+        Oracle::Neighbours.is_kept(is_kept, || "a new client is not answered".to_owned())
     }
 
     pub(super) fn elapsed(&self) -> Duration {

@@ -330,7 +330,7 @@ impl RouteContext {
         // Held until the end, so that the settings shown last are the settings in force.
         let settings = self.settings.read();
         let config = &settings.config;
-        self.metrics.set_limits(Limits {
+        self.metrics.levels.set_limits(Limits {
             sessions: config.maximum_sessions.min(self.environment.capacity.sessions()),
             cache_bytes: config.cache_bytes_total,
             repair_budget_ppm: (config.repair_budget * 1e6).round() as u64,

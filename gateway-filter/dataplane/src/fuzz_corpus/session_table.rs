@@ -305,8 +305,8 @@ impl World {
         let known = &mut self.known[at];
         if !known.session.is_assisted() {
             let is_old = |answered| now.saturating_since(answered) >= SETTLED;
-            let is_settled =
-                known.session.is_mutual() && known.session.answered().is_some_and(is_old);
+            let is_settled = known.session.is_mutual()
+                && known.session.server_side.answered().is_some_and(is_old);
             return Some(is_settled && now.saturating_since(known.active) < SPEAKS);
         }
         let asked = known.asked.filter(|asked| now.saturating_since(*asked) < ANSWER_COUNTS);

@@ -286,9 +286,9 @@ impl Ingress {
         let Some(relay) = session.as_ref().filter(|session| session.is_relay()) else {
             return Place::Here(session);
         };
-        if relay.is_unproven_relay() {
+        if relay.server_side.is_unproven_relay() {
             if self.keep(path, &datagrams(false), now) {
-                if !relay.is_unproven_relay() {
+                if !relay.server_side.is_unproven_relay() {
                     // The other gateway has just found the client; no other event would end the
                     // wait.
                     self.forwarder.claim_pending(&self.route, relay);

@@ -131,7 +131,7 @@ impl Control<'_> {
             Some(Received::Done(outcome)) => {
                 route.metrics.add(handshake(outcome), 1);
                 if let Some(session) = self.route.sessions.peek(self.path.network()) {
-                    session.note_outcome(outcome);
+                    session.engine_side.note_outcome(outcome);
                 }
                 self.answer();
             }
@@ -199,7 +199,7 @@ impl Control<'_> {
         let outcome = self.run(&session, |flow, outbox| flow.begin(begin, seed, now, outbox));
         if let Some(outcome) = outcome {
             self.route.metrics().add(handshake(outcome), 1);
-            session.note_outcome(outcome);
+            session.engine_side.note_outcome(outcome);
             if outcome == HandshakeOutcome::RefusedHoldout {
                 session.transfer.set_arm(Arm::Holdout);
             }
@@ -302,7 +302,7 @@ impl Control<'_> {
         self.forwarder.follow(session, self.path);
         self.forwarder.send_upstream(session, &[GsoBatch::single(datagram, Ecn::NOT_CAPABLE)]);
         // The datagram may be the proof that the other gateway has waited for.
-        if let Some((nonce, id)) = session.unproven_relay() {
+        if let Some((nonce, id)) = session.server_side.unproven_relay() {
             self.outbox.clear();
             let message = PeerMessage { kind: PeerKind::Arrival, nonce, session: id };
             self.route.context.engine.tell_peer(&message, self.outbox);
@@ -407,7 +407,7 @@ impl Control<'_> {
         // By now its datagrams may have waited for too long, and have got a server. The client asks
         // again, is refused, and proves which server it has had.
         let Some(session) = session.filter(|session| session.is_relay()) else { return };
-        session.name_relay(name);
+        session.server_side.name_relay(name);
         self.route.metrics().add(Metric::SessionsRelayed, 1);
         let sealed = GsoBatch::single(datagram, Ecn::NOT_CAPABLE);
         self.forwarder.send_upstream(&session, &[sealed]);

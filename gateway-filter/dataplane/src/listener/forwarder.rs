@@ -125,7 +125,7 @@ impl Forwarder {
         now: Timestamp,
     ) -> Option<Arc<Session>> {
         let session = self.find_or_open(route, path, known, first, now)?;
-        if !route.pending.is_empty() && !session.is_unproven_relay() {
+        if !route.pending.is_empty() && !session.server_side.is_unproven_relay() {
             self.send_pending(&session, &route.pending.take(path.network()));
         }
         Some(session)
@@ -135,7 +135,7 @@ impl Forwarder {
     /// cannot be forwarded is counted. A gateway that has not found the client here gets no
     /// datagrams.
     pub(crate) fn send_to_server(&mut self, session: &Arc<Session>, batches: &[GsoBatch<'_>]) {
-        if session.is_unproven_relay() {
+        if session.server_side.is_unproven_relay() {
             session.route.metrics.add(Metric::UpstreamDropped, GsoBatch::count(batches));
         } else {
             self.send_upstream(session, batches);
@@ -255,7 +255,7 @@ impl Forwarder {
             [("client", client), ("datagrams", waited.len().into())]
         });
         let Some(session) = session else { return };
-        if session.is_unproven_relay() && session.stop_relaying() {
+        if session.server_side.is_unproven_relay() && session.stop_relaying() {
             self.mailboxes.reconnect(session);
         }
         self.send_pending(session, &waited);

@@ -99,8 +99,8 @@ pub(crate) fn take_peer_messages<'a>(
     if let Some(PeerMessage { kind: PeerKind::Moved, nonce, session: id }) = message
         && is_there()
     {
-        session.prove_relay((nonce, id));
-        if !session.is_unproven_relay() {
+        session.server_side.prove_relay((nonce, id));
+        if !session.server_side.is_unproven_relay() {
             forwarder.claim_pending(route, session);
         }
     }
@@ -156,7 +156,7 @@ fn record(session: &Arc<Session>, batches: &[GsoBatch<'_>]) -> (Option<Timestamp
     let bytes: usize = batches.iter().map(|batch| batch.data.len()).sum();
     let deadline = session.assist(|flow| {
         flow.expect(bytes);
-        if let Some(microseconds) = session.far_round_trip() {
+        if let Some(microseconds) = session.server_side.far_round_trip() {
             flow.on_server_answered(Duration::from_micros(microseconds));
         }
         for batch in batches {

@@ -34,7 +34,7 @@ impl Reported {
 
 /// Sums of the levels of all sessions of a route.
 #[derive(Debug, Default)]
-pub(super) struct Levels {
+pub(crate) struct Levels {
     assisted: AtomicU64,
     cache_bytes: AtomicU64,
     cache_entries: AtomicU64,
@@ -79,7 +79,7 @@ impl Levels {
     }
 
     /// Replaces what one flow has reported before by its levels now.
-    pub(super) fn replace(&self, reported: &mut Reported, gauges: &FlowGauges) {
+    pub(crate) fn replace(&self, reported: &mut Reported, gauges: &FlowGauges) {
         let (before, now) = (*reported, Reported::of(gauges));
         for (sum, before, now) in [
             (&self.assisted, before.assisted, now.assisted),
@@ -103,18 +103,18 @@ impl Levels {
     }
 
     /// A session has measured its far round trip.
-    pub(super) fn add_far_round_trip(&self, microseconds: u64) {
+    pub(crate) fn add_far_round_trip(&self, microseconds: u64) {
         self.far_measured.fetch_add(1, Ordering::Relaxed);
         self.far_round_trip_microseconds.fetch_add(microseconds, Ordering::Relaxed);
     }
 
     /// A session that had measured it has ended.
-    pub(super) fn subtract_far_round_trip(&self, microseconds: u64) {
+    pub(crate) fn subtract_far_round_trip(&self, microseconds: u64) {
         self.far_measured.fetch_sub(1, Ordering::Relaxed);
         self.far_round_trip_microseconds.fetch_sub(microseconds, Ordering::Relaxed);
     }
 
-    pub(super) fn set_limits(&self, limits: Limits) {
+    pub(crate) fn set_limits(&self, limits: Limits) {
         self.sessions_limit.store(limits.sessions, Ordering::Relaxed);
         self.cache_limit_bytes.store(limits.cache_bytes, Ordering::Relaxed);
         self.repair_budget_ppm.store(limits.repair_budget_ppm, Ordering::Relaxed);

@@ -2,19 +2,19 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use packrat_engine::{FlowCounters, FlowGauges, Sample, StreamCounters, StreamGauges};
+use packrat_engine::{FlowCounters, Sample, StreamCounters, StreamGauges};
 
 use super::catalog::{self, Metric};
 use super::counter::load;
 use super::histogram::{self, Distribution, Summary};
-use super::levels::{Levels, Limits, Reported};
+use super::levels::Levels;
 
 /// The values of one route; any thread may count in them.
 #[derive(Debug)]
 pub struct Metrics {
     own: Vec<AtomicU64>,
     engine: Vec<AtomicU64>,
-    levels: Levels,
+    pub(crate) levels: Levels,
     streams: Vec<AtomicU64>,
     stream_levels: Vec<AtomicU64>,
     histograms: histogram::Values,
@@ -119,29 +119,15 @@ impl Metrics {
             value.store(level, Ordering::Relaxed);
         }
     }
-
-    /// Replaces what one flow has reported before by its levels now.
-    pub(crate) fn replace_levels(&self, reported: &mut Reported, gauges: &FlowGauges) {
-        self.levels.replace(reported, gauges);
-    }
-
-    pub(crate) fn add_far_round_trip(&self, microseconds: u64) {
-        self.levels.add_far_round_trip(microseconds);
-    }
-
-    pub(crate) fn subtract_far_round_trip(&self, microseconds: u64) {
-        self.levels.subtract_far_round_trip(microseconds);
-    }
-
-    pub(crate) fn set_limits(&self, limits: Limits) {
-        self.levels.set_limits(limits);
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use packrat_engine::FlowGauges;
+
     use super::*;
     use crate::metrics::catalog::definitions;
+    use crate::metrics::levels::{Limits, Reported};
 
     fn value(metrics: &Metrics, series: &str) -> u64 {
         let index = definitions()
@@ -167,7 +153,7 @@ mod tests {
         assert_eq!(value(&metrics, "packrat_handshakes_total{result=\"malformed\"}"), 7);
         assert_eq!(value(&metrics, "packrat_repairs_total"), 10);
         assert_eq!(value(&metrics, "packrat_eacks_total{result=\"failed\"}"), 4);
-        metrics.set_limits(Limits {
+        metrics.levels.set_limits(Limits {
             sessions: 9,
             cache_bytes: 8,
             repair_budget_ppm: 250_000,
@@ -188,23 +174,23 @@ mod tests {
         gauges.cache_bytes = 1000;
         gauges.cache_high_water_bytes = 1500;
         gauges.round_trip_microseconds = 20_000;
-        metrics.replace_levels(&mut one, &gauges);
+        metrics.levels.replace(&mut one, &gauges);
         gauges.cache_bytes = 50;
         gauges.round_trip_microseconds = 40_000;
-        metrics.replace_levels(&mut other, &gauges);
+        metrics.levels.replace(&mut other, &gauges);
         assert_eq!(value(&metrics, "packrat_cache_bytes"), 1050);
         assert_eq!(value(&metrics, "packrat_last_mile_round_trip_microseconds"), 30_000);
-        metrics.replace_levels(&mut one, &FlowGauges::default());
+        metrics.levels.replace(&mut one, &FlowGauges::default());
         assert_eq!(value(&metrics, "packrat_cache_bytes"), 50);
         assert_eq!(value(&metrics, "packrat_sessions_assisted"), 1);
         assert_eq!(value(&metrics, "packrat_last_mile_round_trip_microseconds"), 40_000);
-        metrics.replace_levels(&mut other, &FlowGauges::default());
+        metrics.levels.replace(&mut other, &FlowGauges::default());
         assert_eq!(value(&metrics, "packrat_cache_bytes"), 0);
         assert_eq!(value(&metrics, "packrat_cache_high_water_bytes"), 1500);
-        metrics.add_far_round_trip(60_000);
-        metrics.add_far_round_trip(20_000);
+        metrics.levels.add_far_round_trip(60_000);
+        metrics.levels.add_far_round_trip(20_000);
         assert_eq!(value(&metrics, "packrat_far_round_trip_microseconds"), 40_000);
-        metrics.subtract_far_round_trip(20_000);
+        metrics.levels.subtract_far_round_trip(20_000);
         assert_eq!(value(&metrics, "packrat_far_round_trip_microseconds"), 60_000);
     }
 }

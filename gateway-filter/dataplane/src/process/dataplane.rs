@@ -244,7 +244,7 @@ impl Dataplane {
             if !observations.observe(session, now + duration, now) {
                 return Err(ObservationError::TooMany);
             }
-            found.observe();
+            found.engine_side.observe(true);
         }
         // The events of a session that has ended are there for the rest of the time.
         observations

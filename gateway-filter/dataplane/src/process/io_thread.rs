@@ -516,8 +516,8 @@ fn number_of(route: &Arc<Route>) -> usize {
 fn count_closed(session: &Session, now: Timestamp) -> bool {
     let metrics = &session.route.metrics;
     metrics.subtract(Metric::Sessions, 1);
-    if let Some(microseconds) = session.far_round_trip() {
-        metrics.subtract_far_round_trip(microseconds);
+    if let Some(microseconds) = session.server_side.far_round_trip() {
+        metrics.levels.subtract_far_round_trip(microseconds);
     }
     metrics.add(Metric::SessionsClosed, 1);
     metrics.record(Distribution::SessionDuration, now.saturating_since(session.opened).as_secs());

@@ -109,7 +109,7 @@ impl Assistance {
             if counters != FlowCounters::default() {
                 self.counted.get_or_insert_default().add(&counters);
             }
-            route.metrics.replace_levels(&mut self.reported, &gauges);
+            route.metrics.levels.replace(&mut self.reported, &gauges);
         }
     }
 
@@ -130,7 +130,7 @@ impl Assistance {
     pub(crate) fn finish(&mut self, route: &RouteContext) {
         self.ended = true;
         self.settle(route);
-        route.metrics.replace_levels(&mut self.reported, &FlowGauges::default());
+        route.metrics.levels.replace(&mut self.reported, &FlowGauges::default());
     }
 
     /// True if the engine assists the flow: not before its client has proved its address.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use packrat_engine::{Flow, HandshakeOutcome, Outbox};
+use packrat_engine::{Flow, Outbox};
 use packrat_wire::estimate::Timestamp;
 
 use super::deadlines::look_at;
@@ -93,12 +93,6 @@ impl Session {
         }
     }
 
-    /// Has the engine report each step in this session; its reports are kept in the environment's
-    /// observations.
-    pub(crate) fn observe(&self) {
-        self.engine_side.observe(true);
-    }
-
     /// The last mile's losses, as the client has reported them.
     pub(crate) fn losses(&self) -> Losses {
         let (counters, ..) = self.engine_side.figures(&self.route);
@@ -107,10 +101,5 @@ impl Session {
             missing: counters.datagrams_missing,
             repaired: counters.repairs_arrived,
         }
-    }
-
-    /// Notes what became of a question of the client.
-    pub(crate) fn note_outcome(&self, outcome: HandshakeOutcome) {
-        self.engine_side.note_outcome(outcome);
     }
 }

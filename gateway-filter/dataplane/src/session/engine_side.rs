@@ -14,7 +14,7 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// The side of a session, an `S`, towards the engine.
 #[derive(Debug)]
-pub(super) struct EngineSide<S> {
+pub(crate) struct EngineSide<S> {
     assistance: Mutex<Assistance>,
     /// The sessions of the route that the engine assists.
     index: Arc<AssistedSessions<S>>,
@@ -122,8 +122,9 @@ impl<S> EngineSide<S> {
         self.recorded.store(assistance.records(), Ordering::Relaxed);
     }
 
-    /// Has the engine tell of each step, or not any more.
-    pub(super) fn observe(&self, observed: bool) {
+    /// Has the engine tell of each step, or not any more; what it tells is kept in the environment's
+    /// observations.
+    pub(crate) fn observe(&self, observed: bool) {
         self.assistance.lock().observe(observed);
     }
 
@@ -136,7 +137,7 @@ impl<S> EngineSide<S> {
     }
 
     /// Notes what became of a question of the client.
-    pub(super) fn note_outcome(&self, outcome: HandshakeOutcome) {
+    pub(crate) fn note_outcome(&self, outcome: HandshakeOutcome) {
         let refusal = match outcome {
             // Questions in between.
             HandshakeOutcome::Offered | HandshakeOutcome::Malformed => return,

@@ -64,7 +64,7 @@ pub(crate) type RelayName = (u64, SessionId);
 
 /// The side of a session towards its server.
 #[derive(Debug)]
-pub(super) struct ServerSide {
+pub(crate) struct ServerSide {
     upstream: RwLock<Arc<Upstream>>,
     state: UpstreamStateCell,
     /// A [`Relay`]: whether `upstream` leads to another gateway; known without its lock.
@@ -104,23 +104,24 @@ impl ServerSide {
         self.relay.load(Ordering::Relaxed) != Relay::None as u8
     }
 
-    /// True if the other gateway has not confirmed yet that the client has proved to be here.
-    pub(super) fn is_unproven_relay(&self) -> bool {
+    /// True if the other gateway has not confirmed yet that the client has proved to be here. Until
+    /// then its datagrams may be another client's, in whose name one has named its own session.
+    pub(crate) fn is_unproven_relay(&self) -> bool {
         self.relay.load(Ordering::Relaxed) == Relay::Unproven as u8
     }
 
     /// Names the relay that the session has begun with, once.
-    pub(super) fn name_relay(&self, name: RelayName) {
+    pub(crate) fn name_relay(&self, name: RelayName) {
         self.relay_name.lock().get_or_insert(name);
     }
 
     /// The name of the relay whose other gateway has not confirmed the client's path yet.
-    pub(super) fn unproven_relay(&self) -> Option<RelayName> {
+    pub(crate) fn unproven_relay(&self) -> Option<RelayName> {
         self.is_unproven_relay().then(|| *self.relay_name.lock()).flatten()
     }
 
     /// Notes that the other gateway has confirmed the client's path, for the relay of this name.
-    pub(super) fn prove_relay(&self, name: RelayName) {
+    pub(crate) fn prove_relay(&self, name: RelayName) {
         if self.unproven_relay() != Some(name) {
             return;
         }
@@ -147,12 +148,12 @@ impl ServerSide {
     }
 
     /// The first round trip to the server, in microseconds, with the server's time to answer.
-    pub(super) fn far_round_trip(&self) -> Option<u64> {
+    pub(crate) fn far_round_trip(&self) -> Option<u64> {
         self.far_round_trip.microseconds()
     }
 
     /// The time of the server's first answer.
-    pub(super) fn answered(&self) -> Option<Timestamp> {
+    pub(crate) fn answered(&self) -> Option<Timestamp> {
         self.far_round_trip.answered()
     }
 

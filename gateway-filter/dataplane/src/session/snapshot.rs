@@ -62,7 +62,7 @@ impl Session {
             cache_bytes: gauges.cache_bytes,
             last_mile_round_trip_microseconds: gauges.round_trip_microseconds,
             last_mile_loss_ppm: gauges.loss_ppm,
-            far_round_trip_microseconds: self.far_round_trip().unwrap_or_default(),
+            far_round_trip_microseconds: self.server_side.far_round_trip().unwrap_or_default(),
             route: self.route.name().to_owned(),
             refusal: self.engine_side.refusal().map(|outcome| outcome.name().to_owned()),
             counters: BTreeMap::new(),

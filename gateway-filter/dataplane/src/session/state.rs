@@ -18,7 +18,7 @@ use super::evidence::Evidence;
 use super::flow_id::FlowId;
 use super::occupancy::{Occupancy, Occupant};
 use super::path_claim::PathClaim;
-use super::server_side::{RelayName, ServerSide};
+use super::server_side::ServerSide;
 use super::transfer::Transfer;
 use super::upstream::Upstream;
 use crate::context::{RouteContext, Settings};
@@ -61,8 +61,8 @@ pub(crate) struct Session {
     /// The two addresses in it change under the locks of the route's table only.
     path: RwLock<ClientPath>,
     claim: PathClaim<Self>,
-    pub(super) server_side: ServerSide,
-    pub(super) engine_side: EngineSide<Self>,
+    pub(crate) server_side: ServerSide,
+    pub(crate) engine_side: EngineSide<Self>,
     evidence: Evidence,
     /// Taken out of the table for good.
     closed: AtomicBool,
@@ -167,7 +167,7 @@ impl Session {
             heard: self.claim.heard(),
             asked: self.claim.asked(),
             is_mutual: self.is_mutual(),
-            answered: self.answered(),
+            answered: self.server_side.answered(),
             active: self.idle_since(),
         };
         self.claim.occupancy(&occupant, now)
@@ -184,7 +184,7 @@ impl Session {
     /// the gateway that has its session, or by a value that its server has chosen. Only then is the session
     /// closed for no other reason than its idle timeout.
     pub(crate) fn is_assured(&self) -> bool {
-        let is_proven_relay = || self.is_relay() && !self.is_unproven_relay();
+        let is_proven_relay = || self.is_relay() && !self.server_side.is_unproven_relay();
         self.is_assisted() || self.evidence.is_given() || is_proven_relay()
     }
 
@@ -245,37 +245,6 @@ impl Session {
         self.server_side.is_relay()
     }
 
-    /// True if the other gateway has not confirmed yet that the client has proved to be here. Until
-    /// then its datagrams may be another client's, in whose name one has named its own session.
-    pub(crate) fn is_unproven_relay(&self) -> bool {
-        self.server_side.is_unproven_relay()
-    }
-
-    /// Names the relay that the session has begun with, once.
-    pub(crate) fn name_relay(&self, name: RelayName) {
-        self.server_side.name_relay(name);
-    }
-
-    /// The name of the relay whose other gateway has not confirmed the client's path yet.
-    pub(crate) fn unproven_relay(&self) -> Option<RelayName> {
-        self.server_side.unproven_relay()
-    }
-
-    /// Notes that the other gateway has confirmed the client's path, for the relay of this name.
-    pub(crate) fn prove_relay(&self, name: RelayName) {
-        self.server_side.prove_relay(name);
-    }
-
-    /// The first round trip to the server, in microseconds, with the server's time to answer.
-    pub(crate) fn far_round_trip(&self) -> Option<u64> {
-        self.server_side.far_round_trip()
-    }
-
-    /// The time of the server's first answer.
-    pub(crate) fn answered(&self) -> Option<Timestamp> {
-        self.server_side.answered()
-    }
-
     /// Notes that a datagram goes to the server.
     pub(crate) fn note_question(&self) {
         self.server_side.note_question(|| self.route.environment.now());
@@ -284,7 +253,7 @@ impl Session {
     /// Notes that something has come from the server.
     pub(crate) fn note_answer(&self, now: Timestamp) {
         if let Some(microseconds) = self.server_side.note_answer(now) {
-            self.route.metrics.add_far_round_trip(microseconds);
+            self.route.metrics.levels.add_far_round_trip(microseconds);
             self.route.metrics.record(Distribution::FarRoundTrip, microseconds);
         }
     }

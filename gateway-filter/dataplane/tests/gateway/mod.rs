@@ -69,6 +69,13 @@ impl Gateway {
     }
 }
 
+/// A server, and a gateway before it.
+pub(crate) fn alone() -> (UdpSocket, Gateway) {
+    let server = socket("127.0.0.1:0");
+    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    (server, gateway)
+}
+
 /// An address, where "127.0.0.1:0" is one of its own.
 ///
 /// Gateways speak to servers from ports that the system chooses. When a gateway has gone, another

@@ -182,6 +182,21 @@ impl Network {
     }
 }
 
+/// A network with a server, and a gateway before it.
+pub(crate) fn alone() -> (Network, Socket, Gateway) {
+    let network = Network::new();
+    let server = network.server();
+    let gateway = network.gateway(gateway::config(&[&server]));
+    (network, server, gateway)
+}
+
+/// A server, a gateway, its assisted client, and the address that the server sees the client at.
+pub(crate) fn connected() -> (Socket, Gateway, Client<Socket>, SocketAddr) {
+    let (_, server, gateway) = alone();
+    let (client, upstream) = gateway.connect(&server);
+    (server, gateway, client, upstream)
+}
+
 /// A gateway of a network.
 pub(crate) struct Gateway {
     network: Network,

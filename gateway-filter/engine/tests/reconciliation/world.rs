@@ -2,7 +2,9 @@
 //! between them.
 
 use std::collections::BTreeSet;
+use std::mem;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use packrat_client::{Assist, AssistStats, ClientConfig, Datagram, Live, PacketNumber};
@@ -30,7 +32,7 @@ pub(crate) struct Weather {
 }
 
 impl Weather {
-    pub(crate) fn calm(delay: Duration) -> Self {
+    pub(crate) const fn calm(delay: Duration) -> Self {
         Self {
             delay,
             loss: 0.0,
@@ -69,22 +71,8 @@ pub(crate) struct Scenario {
 }
 
 pub(crate) const WIFI: Scenario = Scenario {
-    down: Weather {
-        delay: Duration::from_millis(2),
-        loss: 0.04,
-        burst: 1.0,
-        duplication: 0.0,
-        reordering: 0.0,
-        lateness: Duration::ZERO,
-    },
-    up: Weather {
-        delay: Duration::from_millis(2),
-        loss: 0.04,
-        burst: 1.0,
-        duplication: 0.0,
-        reordering: 0.0,
-        lateness: Duration::ZERO,
-    },
+    down: Weather { loss: 0.04, ..Weather::calm(Duration::from_millis(2)) },
+    up: Weather { loss: 0.04, ..Weather::calm(Duration::from_millis(2)) },
     datagrams: 3000,
     spacing: Duration::from_micros(480),
     cache_bytes: 256 * 1024,
@@ -98,6 +86,7 @@ pub(crate) const WIFI: Scenario = Scenario {
     live: None,
 };
 
+#[derive(Default)]
 pub(crate) struct Outcome {
     pub(crate) client: AssistStats,
     pub(crate) gateway: FlowCounters,
@@ -116,66 +105,220 @@ enum Event {
     AtGateway(SocketAddr, Vec<u8>),
 }
 
-struct World {
+#[derive(Clone, Copy)]
+enum Direction {
+    Down,
+    Up,
+}
+
+struct World<'a> {
+    scenario: &'a Scenario,
+    seed: u64,
+    now: Timestamp,
     random: ChaCha8Rng,
     schedule: Schedule<Event>,
+    /// The weather towards the gateway, which may die.
+    up: Weather,
     /// Datagrams still to be lost in the current burst, per direction.
     bursts: [u64; 2],
-    /// See [`Scenario::bottleneck`], and until when it is busy.
-    bottleneck: Option<(Duration, u32)>,
+    /// Until when the bottleneck is busy.
     busy: Timestamp,
     /// Links are FIFO unless they reorder: the latest arrival so far, per direction.
     latest: [Timestamp; 2],
+    client: Assist,
+    client_address: SocketAddr,
+    gateway: Arc<Gateway>,
+    flow: Flow,
+    /// The client's address as the gateway knows it.
+    flow_address: SocketAddr,
+    out: Outbox,
+    outcome: Outcome,
 }
 
-impl World {
+/// A gateway with nothing but its keys, and a flow of it.
+fn gateway(scenario: &Scenario, key: u8) -> (Arc<Gateway>, Flow) {
+    let config =
+        GatewayConfig { cache_bytes_per_flow: scenario.cache_bytes, ..GatewayConfig::default() };
+    let gateway = Gateway::new(config, [9; 32], [key; 32]);
+    let flow = Flow::new(gateway.clone());
+    (gateway, flow)
+}
+
+impl<'a> World<'a> {
+    fn new(scenario: &'a Scenario, seed: u64) -> Self {
+        let mut client_seed = [7; 32];
+        client_seed[..8].copy_from_slice(&seed.to_be_bytes());
+        let client = ClientConfig::default().with_live(scenario.live);
+        let address = "192.0.2.1:4433".parse().unwrap();
+        let (gateway, flow) = gateway(scenario, 8);
+        Self {
+            scenario,
+            seed,
+            now: Timestamp::ZERO,
+            random: ChaCha8Rng::seed_from_u64(seed),
+            schedule: Schedule::new(),
+            up: scenario.up,
+            bursts: [0; 2],
+            busy: Timestamp::ZERO,
+            latest: [Timestamp::ZERO; 2],
+            client: Assist::new(client, client_seed, Timestamp::ZERO),
+            client_address: address,
+            gateway,
+            flow,
+            flow_address: address,
+            out: Outbox::new(),
+            outcome: Outcome::default(),
+        }
+    }
+
     fn chance(&mut self, probability: f64) -> bool {
         (self.random.next_u32() as f64) < probability * (u32::MAX as f64)
     }
 
     /// True when the datagram was lost.
-    fn send(
-        &mut self,
-        weather: &Weather,
-        direction: usize,
-        client: SocketAddr,
-        now: Timestamp,
-        datagram: Vec<u8>,
-    ) -> bool {
-        if self.bursts[direction] > 0 {
-            self.bursts[direction] -= 1;
+    fn send(&mut self, direction: Direction, client: SocketAddr, datagram: Vec<u8>) -> bool {
+        let way = direction as usize;
+        let weather = [self.scenario.down, self.up][way];
+        if self.bursts[way] > 0 {
+            self.bursts[way] -= 1;
             return true;
         }
         if weather.loss > 0.0 && self.chance(weather.loss / weather.burst) {
             while self.chance(1.0 - 1.0 / weather.burst) {
-                self.bursts[direction] += 1;
+                self.bursts[way] += 1;
             }
             return true;
         }
+        let is_down = matches!(direction, Direction::Down);
         let mut waits = Duration::ZERO;
-        if let Some((each, room)) = self.bottleneck.filter(|_| direction == 0) {
-            if self.busy.saturating_since(now) > each * room {
+        if let Some((each, room)) = self.scenario.bottleneck.filter(|_| is_down) {
+            if self.busy.saturating_since(self.now) > each * room {
                 return true;
             }
-            self.busy = self.busy.max(now) + each;
-            waits = self.busy.saturating_since(now);
+            self.busy = self.busy.max(self.now) + each;
+            waits = self.busy.saturating_since(self.now);
         }
         let copies = if self.chance(weather.duplication) { 2 } else { 1 };
         for _ in 0..copies {
-            let mut arrival = now + weather.delay + waits;
+            let mut arrival = self.now + weather.delay + waits;
             if self.chance(weather.reordering) {
                 let late = weather.lateness.as_micros() as u64;
                 arrival = arrival
                     + Duration::from_micros(u64::from(self.random.next_u32()) % late.max(1));
             } else {
-                arrival = arrival.max(self.latest[direction]);
-                self.latest[direction] = arrival;
+                arrival = arrival.max(self.latest[way]);
+                self.latest[way] = arrival;
             }
-            let event = if direction == 0 { Event::AtClient } else { Event::AtGateway };
-            let event = event(client, datagram.clone());
-            self.schedule.plan(arrival, event);
+            let event = if is_down { Event::AtClient } else { Event::AtGateway };
+            self.schedule.plan(arrival, event(client, datagram.clone()));
         }
         false
+    }
+
+    /// Sends what the gateway has for the client at this address.
+    fn send_outbox(&mut self, to: SocketAddr) {
+        for bytes in mem::take(&mut self.out).datagrams() {
+            self.send(Direction::Down, to, bytes.to_vec());
+        }
+    }
+
+    /// Goes on to the next event. False if there is none before the end.
+    fn step(&mut self, end: Timestamp) -> bool {
+        while let Some(bytes) = self.client.poll_transmit(self.now) {
+            assert!(is_control(&bytes));
+            self.send(Direction::Up, self.client_address, bytes);
+        }
+        let timeouts = [self.client.next_timeout(), self.flow.next_timeout()];
+        let next = timeouts.into_iter().chain([self.schedule.next_at()]).flatten().min();
+        let Some(next) = next.filter(|next| *next <= end) else { return false };
+        self.now = self.now.max(next);
+        let is_due = |at: Option<Timestamp>| at.is_some_and(|at| at <= self.now);
+        if is_due(self.client.next_timeout()) {
+            self.client.handle_timeout(self.now);
+        }
+        if is_due(self.flow.next_timeout()) {
+            self.flow.handle_timeout(self.now, &mut self.out);
+        }
+        match self.schedule.take(self.now) {
+            Some(Event::Server(number)) => self.serve(number),
+            Some(Event::AtClient(to, bytes)) => self.hear(to, &bytes),
+            Some(Event::AtGateway(from, bytes)) => self.receive(from, &bytes),
+            None => {}
+        }
+        self.send_outbox(self.flow_address);
+        self.outcome.gateway.add(&self.flow.take_counters());
+        let gauges = self.flow.gauges();
+        assert!(gauges.cache_bytes <= self.scenario.cache_bytes as u64);
+        let high_water = &mut self.outcome.cache_high_water;
+        *high_water = gauges.cache_high_water_bytes.max(*high_water);
+        true
+    }
+
+    /// The server sends this datagram; with it come the scenario's incidents.
+    fn serve(&mut self, number: u64) {
+        let scenario = self.scenario;
+        if scenario.up_dies_at == Some(number) {
+            self.up.loss = f64::INFINITY;
+        }
+        if scenario.rebind_at == Some(number) {
+            self.client_address.set_port(5544);
+        }
+        if scenario.reset_every.is_some_and(|every| number % every == every - 1) {
+            self.client.reset(self.now);
+        }
+        if scenario.restart_at == Some(number) {
+            (self.gateway, self.flow) = gateway(scenario, 6);
+        }
+        if !self.chance(scenario.far_loss) {
+            self.outcome.forwarded += 1;
+            let bytes = datagram(self.seed, number);
+            self.flow.forward(&bytes, self.now);
+            self.outcome.lost += u64::from(self.send(Direction::Down, self.flow_address, bytes));
+        }
+        if scenario.hostile && self.chance(0.05) {
+            let bytes = garbage(&mut self.random);
+            self.client.on_datagram(&bytes, self.now);
+            let bytes = garbage(&mut self.random);
+            self.schedule.plan(self.now, Event::AtGateway(self.client_address, bytes));
+        }
+    }
+
+    /// The client hears what was sent to this address.
+    fn hear(&mut self, to: SocketAddr, bytes: &[u8]) {
+        if to != self.client_address {
+            self.outcome.lost += 1;
+        } else if self.client.on_datagram(bytes, self.now) == Datagram::Base {
+            let (seed, number) = (self.seed, u64::from_be_bytes(bytes[1..9].try_into().unwrap()));
+            assert_eq!(bytes, datagram(seed, number), "seed {seed}: a repair is not an exact copy");
+            self.outcome.delivered.insert(number);
+            self.client.on_packet_number(PacketNumber::new(number), self.now);
+        }
+    }
+
+    /// The gateway receives what has come from this address.
+    fn receive(&mut self, from: SocketAddr, bytes: &[u8]) {
+        let Self { now, flow, out, random, .. } = self;
+        match self.gateway.receive(bytes, from, *now, out) {
+            Received::Done(_) => {}
+            Received::Begin(begin) => {
+                let mut fresh = [0; 32];
+                random.fill_bytes(&mut fresh);
+                flow.begin(begin, fresh, *now, out);
+                self.flow_address = from;
+            }
+            Received::ForFlow if from == self.flow_address => flow.control(bytes, *now, out),
+            Received::ForFlow => {
+                let mut challenge = [0; 8];
+                random.fill_bytes(&mut challenge);
+                let path = NetworkPath { client: from, gateway: ([192, 0, 2, 1], 443).into() };
+                let (challenge, decide) = (|| challenge, || PathUse::Free);
+                let event = flow.control_on_new_path(bytes, path, challenge, decide, *now, out);
+                if event == PathEvent::Validated {
+                    self.flow_address = from;
+                }
+                self.send_outbox(from);
+            }
+        }
     }
 }
 
@@ -199,159 +342,23 @@ fn garbage(random: &mut ChaCha8Rng) -> Vec<u8> {
 }
 
 pub(crate) fn run(scenario: &Scenario, seed: u64) -> Outcome {
-    let config =
-        GatewayConfig { cache_bytes_per_flow: scenario.cache_bytes, ..GatewayConfig::default() };
-    let mut gateway = Gateway::new(config, [9; 32], [8; 32]);
-    let mut flow = Flow::new(gateway.clone());
-    let mut client_seed = [7; 32];
-    client_seed[..8].copy_from_slice(&seed.to_be_bytes());
-    let mut client =
-        Assist::new(ClientConfig::default().with_live(scenario.live), client_seed, Timestamp::ZERO);
-    // The client's address, and its address as the gateway knows it.
-    let mut client_address: SocketAddr = "192.0.2.1:4433".parse().unwrap();
-    let mut flow_address = client_address;
-    let mut world = World {
-        random: ChaCha8Rng::seed_from_u64(seed),
-        schedule: Schedule::new(),
-        bursts: [0; 2],
-        bottleneck: scenario.bottleneck,
-        busy: Timestamp::ZERO,
-        latest: [Timestamp::ZERO; 2],
-    };
-    let mut out = Outbox::new();
-    let mut gateway_counters = FlowCounters::default();
-    let (mut lost, mut forwarded, mut delivered, mut cache_high_water) = (0, 0, BTreeSet::new(), 0);
+    let mut world = World::new(scenario, seed);
     // The base connection's own handshake takes a moment: the first datagrams come when the client
     // has asked for a gateway.
+    let at = |number: u64| Timestamp::from_millis(5) + scenario.spacing * number as u32;
     for number in 0..scenario.datagrams {
-        let at = Timestamp::from_millis(5) + scenario.spacing * number as u32;
-        world.schedule.plan(at, Event::Server(number));
+        world.schedule.plan(at(number), Event::Server(number));
     }
-    let end = Timestamp::from_millis(5)
-        + scenario.spacing * scenario.datagrams as u32
-        // Unacknowledged bytes are kept for the length of an outage.
-        + Duration::from_millis(12_500);
-    let mut now = Timestamp::ZERO;
+    // Unacknowledged bytes are kept for the length of an outage.
+    let end = at(scenario.datagrams) + Duration::from_millis(12_500);
     let mut steps = 0u64;
-    let mut up = scenario.up;
-    loop {
+    while world.step(end) {
         steps += 1;
         assert!(steps < 2_000_000, "seed {seed}: the simulation does not come to an end");
-        while let Some(bytes) = client.poll_transmit(now) {
-            assert!(is_control(&bytes));
-            world.send(&up, 1, client_address, now, bytes);
-        }
-        let next = [world.schedule.next_at(), client.next_timeout(), flow.next_timeout()]
-            .into_iter()
-            .flatten()
-            .min();
-        let Some(next) = next.filter(|next| *next <= end) else { break };
-        now = now.max(next);
-        if client.next_timeout().is_some_and(|at| at <= now) {
-            client.handle_timeout(now);
-        }
-        if flow.next_timeout().is_some_and(|at| at <= now) {
-            flow.handle_timeout(now, &mut out);
-        }
-        if let Some(event) = world.schedule.take(now) {
-            match event {
-                Event::Server(number) => {
-                    if scenario.up_dies_at == Some(number) {
-                        up.loss = f64::INFINITY;
-                    }
-                    if scenario.rebind_at == Some(number) {
-                        client_address.set_port(5544);
-                    }
-                    if scenario.reset_every.is_some_and(|every| number % every == every - 1) {
-                        client.reset(now);
-                    }
-                    if scenario.restart_at == Some(number) {
-                        gateway = Gateway::new(config, [9; 32], [6; 32]);
-                        flow = Flow::new(gateway.clone());
-                    }
-                    if !world.chance(scenario.far_loss) {
-                        forwarded += 1;
-                        let bytes = datagram(seed, number);
-                        flow.forward(&bytes, now);
-                        lost += u64::from(world.send(&scenario.down, 0, flow_address, now, bytes));
-                    }
-                    if scenario.hostile && world.chance(0.05) {
-                        let bytes = garbage(&mut world.random);
-                        client.on_datagram(&bytes, now);
-                        let bytes = garbage(&mut world.random);
-                        world.schedule.plan(now, Event::AtGateway(client_address, bytes));
-                    }
-                }
-                Event::AtClient(to, bytes) => {
-                    if to != client_address {
-                        lost += 1;
-                    } else if client.on_datagram(&bytes, now) == Datagram::Base {
-                        let number = u64::from_be_bytes(bytes[1..9].try_into().unwrap());
-                        assert_eq!(
-                            bytes,
-                            datagram(seed, number),
-                            "seed {seed}: a repair is not an exact copy"
-                        );
-                        delivered.insert(number);
-                        client.on_packet_number(PacketNumber::new(number), now);
-                    }
-                }
-                Event::AtGateway(from, bytes) => match gateway.receive(&bytes, from, now, &mut out)
-                {
-                    Received::Done(_) => {}
-                    Received::Begin(begin) => {
-                        let mut fresh = [0; 32];
-                        world.random.fill_bytes(&mut fresh);
-                        flow.begin(begin, fresh, now, &mut out);
-                        flow_address = from;
-                    }
-                    Received::ForFlow if from == flow_address => {
-                        flow.control(&bytes, now, &mut out)
-                    }
-                    Received::ForFlow => {
-                        let mut random = [0; 8];
-                        world.random.fill_bytes(&mut random);
-                        let path =
-                            NetworkPath { client: from, gateway: ([192, 0, 2, 1], 443).into() };
-                        let decide = || PathUse::Free;
-                        let event = flow.control_on_new_path(
-                            &bytes,
-                            path,
-                            || random,
-                            decide,
-                            now,
-                            &mut out,
-                        );
-                        if event == PathEvent::Validated {
-                            flow_address = from;
-                        }
-                        for bytes in out.datagrams() {
-                            world.send(&scenario.down, 0, from, now, bytes.to_vec());
-                        }
-                        out.clear();
-                    }
-                },
-            }
-        }
-        for bytes in out.datagrams() {
-            world.send(&scenario.down, 0, flow_address, now, bytes.to_vec());
-        }
-        out.clear();
-        gateway_counters.add(&flow.take_counters());
-        let gauges = flow.gauges();
-        assert!(gauges.cache_bytes <= scenario.cache_bytes as u64);
-        cache_high_water = cache_high_water.max(gauges.cache_high_water_bytes);
     }
+    let World { mut flow, gateway, client, mut out, outcome, .. } = world;
     let cache_bytes_at_end = flow.gauges().cache_bytes;
     flow.close(GoodbyeReason::Idle, &mut out);
     assert!(flow.gauges().cache_bytes == 0 && gateway.sessions() == 0);
-    Outcome {
-        client: client.stats(),
-        gateway: gateway_counters,
-        forwarded,
-        lost,
-        delivered,
-        cache_high_water,
-        cache_bytes_at_end,
-    }
+    Outcome { client: client.stats(), cache_bytes_at_end, ..outcome }
 }

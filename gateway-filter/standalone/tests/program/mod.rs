@@ -2,9 +2,10 @@
 #![allow(dead_code)] // every test uses a part of it
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -22,17 +23,20 @@ fn path() -> PathBuf {
 pub(crate) struct Program {
     pub(crate) process: Child,
     output: Option<BufReader<ChildStdout>>,
+    /// Reads the rest of the output.
+    reader: Option<JoinHandle<u64>>,
 }
 
 impl Program {
-    pub(crate) fn start(arguments: &[&str]) -> Self {
-        Self::spawn(Command::new(path()).args(arguments))
+    /// Starts the program with these arguments, which have spaces in between.
+    pub(crate) fn start(arguments: &str) -> Self {
+        Self::spawn(Command::new(path()).args(arguments.split(' ')))
     }
 
     /// Starts the program with a limit of open files that it cannot raise.
-    pub(crate) fn start_with_descriptors(descriptors: usize, arguments: &[&str]) -> Self {
-        let script = format!("ulimit -n {descriptors} && exec \"$0\" \"$@\"");
-        Self::spawn(Command::new("sh").args(["-c", &script]).arg(path()).args(arguments))
+    pub(crate) fn start_with_descriptors(descriptors: usize, arguments: &str) -> Self {
+        let script = format!("ulimit -n {descriptors} && exec \"$0\" {arguments}");
+        Self::spawn(Command::new("sh").args(["-c", &script]).arg(path()))
     }
 
     fn spawn(command: &mut Command) -> Self {
@@ -43,7 +47,7 @@ impl Program {
             .spawn()
             .unwrap();
         let output = process.stdout.take().map(BufReader::new);
-        Self { process, output }
+        Self { process, output, reader: None }
     }
 
     /// Reads lines until `event`.
@@ -60,9 +64,20 @@ impl Program {
         }
     }
 
-    /// The rest of the output.
-    pub(crate) fn take_output(&mut self) -> impl Read + Send + use<> {
-        self.output.take().expect("the output was not taken before")
+    /// Reads lines until the program is ready, and the rest beside the test: the program blocks when
+    /// the pipe is full.
+    pub(crate) fn ready(&mut self) -> Value {
+        let ready = self.line("ready");
+        let mut log = self.output.take().unwrap();
+        let read = move || std::io::copy(&mut log, &mut std::io::sink()).unwrap();
+        self.reader = Some(std::thread::spawn(read));
+        ready
+    }
+
+    /// Waits for the end of a program that has been ready, which must have said more since.
+    pub(crate) fn assert_end(&mut self) {
+        assert_eq!(self.wait(), Some(0));
+        assert!(self.reader.take().unwrap().join().unwrap() > 0);
     }
 
     pub(crate) fn wait(&mut self) -> Option<i32> {
@@ -91,6 +106,20 @@ impl Drop for Program {
     }
 }
 
+/// A socket that waits for as long as a test does.
+pub(crate) fn socket() -> UdpSocket {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+/// A file with this route.
+pub(crate) fn file(route: &str) -> tempfile::TempPath {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), route).unwrap();
+    file.into_temp_path()
+}
+
 /// Waits until `condition` holds.
 pub(crate) fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let start = Instant::now();
@@ -108,4 +137,16 @@ pub(crate) fn get(address: &Value, path: &str) -> String {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     answer
+}
+
+/// The sum of a metric's series; the name may be followed by labels, all in one brace.
+pub(crate) fn metric(address: &Value, name: &str) -> u64 {
+    let (name, labels) = name.split_once('{').unwrap_or((name, ""));
+    let metrics = get(address, "/metrics");
+    let is_meant =
+        |line: &&str| line.starts_with(&format!("packrat_{name}{{")) && line.contains(labels);
+    let value = |line: &str| line.rsplit(' ').next()?.parse::<u64>().ok();
+    let values: Vec<u64> = metrics.lines().filter(is_meant).filter_map(value).collect();
+    assert!(!values.is_empty(), "{name}");
+    values.iter().sum()
 }

@@ -4,7 +4,7 @@
 
 use super::observer::{QlogReader, ReceivedNumbers};
 use super::server::{congestion_of, endpoint_config};
-use crate::connection::{ClientConnection, Failure};
+use crate::connection::{ClientConnection, Outcome};
 use crate::observer::Observer;
 use crate::simulation::certificate::SERVER_NAME;
 use crate::simulation::clock::VirtualClock;
@@ -71,12 +71,7 @@ impl QuinnReceiver {
         download
     }
 
-    async fn transfer(
-        &self,
-        server: SocketAddr,
-        work: &Work,
-        working: &mut Working,
-    ) -> Result<(), Failure> {
+    async fn transfer(&self, server: SocketAddr, work: &Work, working: &mut Working) -> Outcome {
         let connection = self.endpoint.connect(server, SERVER_NAME)?.await?;
         // The connection stays open until its work is done.
         working.perform(work, ClientConnection::Quinn(connection)).await

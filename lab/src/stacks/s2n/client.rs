@@ -2,7 +2,7 @@
 
 use super::host::VirtualHost;
 use super::limits::limits;
-use crate::connection::{ClientConnection, Failure};
+use crate::connection::{ClientConnection, Outcome};
 use crate::observer::Observer;
 use crate::simulation::certificate::SERVER_NAME;
 use crate::simulation::randomness::{self, ConnectionIds, Seeded, Stream};
@@ -96,7 +96,7 @@ impl S2nReceiver {
         work: &Work,
         assistance: &Assistance,
         working: &mut Working,
-    ) -> Result<(), Failure> {
+    ) -> Outcome {
         let connect = Connect::new(server).with_server_name(SERVER_NAME);
         let connection = self.client.connect(connect).await?;
         assistance.connected(&connection);

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::super::{key, service, slice};
 use super::{
-    GOOD, a_gateway, at, edge_of, index, listener, of_packrat, read_gateway, route, served,
-    servers, told,
+    GOOD, a_gateway, at, edge_of, index, listener, of_packrat, quic_gateway, read_gateway, route,
+    served, servers, told,
 };
 
 /// The EdgeGateway of a Gateway, with these Services and UDPRoutes of namespace `app` served.
@@ -95,7 +95,7 @@ fn a_listener_stays_with_the_route_that_is_served_there() {
 #[test]
 fn a_port_stays_with_what_is_served_there_service_or_route() {
     let resolve = |status: &[(u16, &str)], assist: &str, of_route: u32, of_service: u32| {
-        let gateway = a_gateway("edge", json!([listener("quic", 443, json!({}))]));
+        let gateway = quic_gateway();
         let parent = json!({ "name": "edge" });
         let mut all = vec![
             of_packrat(),

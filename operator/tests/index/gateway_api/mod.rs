@@ -75,6 +75,17 @@ pub(super) fn route(
     })
 }
 
+/// A route of namespace `app` to its Service `web`, for any listener of the Gateway `edge`.
+fn to_web(name: &str, second: u32) -> Value {
+    let services = json!([{ "name": "web", "port": 8443 }]);
+    route("app", name, second, json!({ "name": "edge" }), services)
+}
+
+/// The Gateway `edge` with a listener at port 443.
+fn quic_gateway() -> Value {
+    a_gateway("edge", json!([listener("quic", 443, json!({}))]))
+}
+
 fn namespace(name: &str, labels: Value) -> Value {
     json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "labels": labels } })
 }

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::super::{key, number, service, slice};
 use super::{
-    GROUP, a_gateway, a_gateway_of, class, edge_of, index, listener, of_packrat, resolve, route,
+    GROUP, a_gateway_of, class, edge_of, index, listener, of_packrat, quic_gateway, resolve, route,
+    to_web,
 };
 
 /// A PackratPolicy of namespace `app`.
@@ -89,7 +90,7 @@ fn the_most_specific_default_and_least_specific_override_win() {
 #[test]
 fn annotations_rank_between_policy_defaults_and_overrides() {
     let resolve = |defaults: Value, overrides: Value| {
-        let gateway = a_gateway("edge", json!([listener("quic", 443, json!({}))]));
+        let gateway = quic_gateway();
         let annotations =
             [("assist", "enabled"), ("gateway", "edge"), ("config.repair-budget-percent", "10")];
         let resolution = index(&[
@@ -120,7 +121,7 @@ fn annotations_rank_between_policy_defaults_and_overrides() {
 #[test]
 fn a_policy_is_told_whether_it_is_in_force() {
     let more = [
-        route("app", "web", 0, json!({ "name": "edge" }), json!([{ "name": "web", "port": 8443 }])),
+        to_web("web", 0),
         policy("old", 0, target("Gateway", "edge", None), budget(1), json!({})),
         policy("new", 1, target("Gateway", "edge", None), budget(2), json!({})),
         policy("gone", 0, target("Gateway", "gone", None), budget(2), json!({})),

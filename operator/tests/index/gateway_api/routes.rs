@@ -5,10 +5,10 @@ use packrat_operator::policy::Policy;
 use packrat_operator::problem::Reason;
 use serde_json::{Value, json};
 
-use super::super::{key, service, slice, take};
+use super::super::{cases, key, service, slice, take};
 use super::{
-    GOOD, GROUP, a_gateway, class, edge_of, index, listener, namespace, of_packrat, resolve, route,
-    served, servers, told,
+    GOOD, GROUP, a_gateway, class, edge_of, index, listener, namespace, of_packrat, quic_gateway,
+    resolve, route, served, servers, to_web, told,
 };
 
 #[test]
@@ -44,12 +44,6 @@ fn a_udp_route_has_the_listener_that_it_names() {
 
 #[test]
 fn a_route_without_a_listener_is_told_why() {
-    let to_web = || json!([{ "name": "web", "port": 8443 }]);
-    let from = |from: &str| json!({ "namespaces": { "from": from } });
-    let labelled = json!({ "namespaces": { "from": "Selector", "selector": {
-        "matchLabels": { "team": "shop" },
-        "matchExpressions": [{ "key": "stage", "operator": "NotIn", "values": ["test"] }],
-    }}});
     let namespaces = [
         namespace("shop", json!({ "team": "shop" })),
         namespace("shop-test", json!({ "team": "shop", "stage": "test" })),
@@ -64,43 +58,25 @@ fn a_route_without_a_listener_is_told_why() {
             "to": [{ "group": "", "kind": "Service" }],
         },
     });
-    let tcp = json!({ "kinds": [{ "kind": "TCPRoute" }] });
-    for (allowed, of, section, expected) in [
-        (json!({}), "app", "quic", (true, "Accepted")),
-        (json!({}), "app", "quick", (false, "NoMatchingParent")),
-        (json!({}), "shop", "quic", (false, "NotAllowedByListeners")),
-        (from("Same"), "shop", "quic", (false, "NotAllowedByListeners")),
-        (from("All"), "shop", "quic", (true, "Accepted")),
-        (from("None"), "app", "quic", (false, "NotAllowedByListeners")),
-        (labelled.clone(), "shop", "quic", (true, "Accepted")),
-        (labelled.clone(), "shop-test", "quic", (false, "NotAllowedByListeners")),
-        (labelled.clone(), "other", "quic", (false, "NotAllowedByListeners")),
-        (labelled, "unknown", "quic", (false, "NotAllowedByListeners")),
-        (tcp, "app", "quic", (false, "NotAllowedByListeners")),
-        (
-            json!({ "kinds": [{ "group": GROUP, "kind": "UDPRoute" }] }),
-            "app",
-            "quic",
-            (true, "Accepted"),
-        ),
-    ] {
+    for case in cases(include_str!("listeners.yaml")) {
+        let [of, section, reason] =
+            ["of", "section", "reason"].map(|field| case[field].as_str().unwrap());
+        let expected = (reason == "Accepted", reason);
         let parent = json!({ "name": "edge", "namespace": "app", "sectionName": section });
         let services = json!([{ "name": "web", "namespace": "app", "port": 8443 }]);
         let mut more = vec![grant.clone(), route(of, "web", 0, parent, services)];
         more.extend(namespaces.clone());
-        let resolution = resolve(json!([listener("quic", 443, allowed.clone())]), &more);
-        assert_eq!(told(&resolution, of, "web")[0], expected, "{allowed} {of} {section}");
-        assert_eq!(served(&resolution, 443).is_some(), expected.0, "{allowed} {of} {section}");
+        let resolution = resolve(json!([listener("quic", 443, case["allowed"].clone())]), &more);
+        assert_eq!(told(&resolution, of, "web")[0], expected, "{case}");
+        assert_eq!(served(&resolution, 443).is_some(), expected.0, "{case}");
     }
+}
 
-    // The older one has a free listener that two want, whatever their order.
-    let resolution = resolve(
-        json!([listener("quic", 443, json!({}))]),
-        &[
-            route("app", "a", 9, json!({ "name": "edge" }), to_web()),
-            route("app", "b", 1, json!({ "name": "edge" }), to_web()),
-        ],
-    );
+/// The older one has a free listener that two want, whatever their order.
+#[test]
+fn the_older_of_two_routes_has_a_free_listener() {
+    let resolution =
+        resolve(json!([listener("quic", 443, json!({}))]), &[to_web("a", 9), to_web("b", 1)]);
     assert_eq!(served(&resolution, 443).unwrap().0, "app/b.udproute/443");
     assert_eq!(told(&resolution, "app", "b"), GOOD);
     assert_eq!(told(&resolution, "app", "a"), GOOD);
@@ -112,72 +88,27 @@ fn a_route_without_a_listener_is_told_why() {
 
 #[test]
 fn missing_and_forbidden_destinations_are_reported_and_unused() {
-    let parent = || json!({ "name": "edge", "namespace": "app" });
-    let listeners = || json!([listener("quic", 443, json!({ "namespaces": { "from": "All" } }))]);
-    let grant = |from: &str, name: Value| {
+    let parent = json!({ "name": "edge", "namespace": "app" });
+    let listeners = json!([listener("quic", 443, json!({ "namespaces": { "from": "All" } }))]);
+    let grant = |allowed: &Value| {
         json!({
             "apiVersion": format!("{GROUP}/v1beta1"), "kind": "ReferenceGrant",
             "metadata": { "namespace": "app", "name": "grant" },
             "spec": {
-                "from": [{ "group": GROUP, "kind": "UDPRoute", "namespace": from }],
-                "to": [{ "group": "", "kind": "Service", "name": name }],
+                "from": [{ "group": GROUP, "kind": "UDPRoute", "namespace": allowed[0] }],
+                "to": [{ "group": "", "kind": "Service", "name": allowed[1] }],
             },
         })
     };
-    for (of, reference, grant, expected) in [
-        ("app", json!({ "name": "web", "port": 8443 }), None, (true, "ResolvedRefs")),
-        ("app", json!({ "name": "gone", "port": 8443 }), None, (false, "BackendNotFound")),
-        ("app", json!({ "name": "web", "port": 8444 }), None, (false, "BackendNotFound")),
-        ("app", json!({ "name": "web" }), None, (false, "BackendNotFound")),
-        (
-            "app",
-            json!({ "name": "web", "port": 8443, "kind": "Pod" }),
-            None,
-            (false, "InvalidKind"),
-        ),
-        (
-            "app",
-            json!({ "name": "web", "port": 8443, "group": "apps" }),
-            None,
-            (false, "InvalidKind"),
-        ),
-        (
-            "shop",
-            json!({ "name": "web", "namespace": "app", "port": 8443 }),
-            None,
-            (false, "RefNotPermitted"),
-        ),
-        (
-            "shop",
-            json!({ "name": "web", "namespace": "app", "port": 8443 }),
-            Some(grant("shop", Value::Null)),
-            (true, "ResolvedRefs"),
-        ),
-        (
-            "shop",
-            json!({ "name": "web", "namespace": "app", "port": 8443 }),
-            Some(grant("shop", json!("web"))),
-            (true, "ResolvedRefs"),
-        ),
-        (
-            "shop",
-            json!({ "name": "web", "namespace": "app", "port": 8443 }),
-            Some(grant("shop", json!("other"))),
-            (false, "RefNotPermitted"),
-        ),
-        (
-            "shop",
-            json!({ "name": "web", "namespace": "app", "port": 8443 }),
-            Some(grant("games", Value::Null)),
-            (false, "RefNotPermitted"),
-        ),
-    ] {
-        let mut more = vec![route(of, "web", 0, parent(), json!([reference.clone()]))];
-        more.extend(grant);
-        let resolution = resolve(listeners(), &more);
-        assert_eq!(told(&resolution, of, "web"), [(true, "Accepted"), expected], "{reference}");
+    for case in cases(include_str!("destinations.yaml")) {
+        let [of, reason] = ["of", "reason"].map(|field| case[field].as_str().unwrap());
+        let expected = (reason == "ResolvedRefs", reason);
+        let mut more = vec![route(of, "web", 0, parent.clone(), json!([case["to"]]))];
+        more.extend(case["grant"].is_array().then(|| grant(&case["grant"])));
+        let resolution = resolve(listeners.clone(), &more);
+        assert_eq!(told(&resolution, of, "web"), [(true, "Accepted"), expected], "{case}");
         let endpoints = served(&resolution, 443).unwrap().1;
-        assert_eq!(endpoints.is_empty(), !expected.0, "{reference}");
+        assert_eq!(endpoints.is_empty(), !expected.0, "{case}");
     }
 }
 
@@ -247,9 +178,8 @@ fn clients_are_shared_by_weight() {
 
 #[test]
 fn each_operator_serves_the_gateways_of_its_own_class_only() {
-    let gateway = a_gateway("edge", json!([listener("quic", 443, json!({}))]));
-    let to_web =
-        route("app", "web", 0, json!({ "name": "edge" }), json!([{ "name": "web", "port": 8443 }]));
+    let gateway = quic_gateway();
+    let to_web = self::to_web("web", 0);
     let with = |controller: &str| {
         let mut all =
             vec![class("packrat", controller), edge_of(&gateway), gateway.clone(), to_web.clone()];
@@ -311,8 +241,7 @@ fn annotated_services_have_the_ports_of_listeners_only() {
         assert_eq!((route, problems[0].reason), (None, Reason::NotAllowed));
         assert!(problems[0].message.contains(part), "{}", problems[0].message);
     }
-    let to_web =
-        route("app", "web", 0, json!({ "name": "edge" }), json!([{ "name": "web", "port": 8443 }]));
+    let to_web = self::to_web("web", 0);
     let (route, problems) = resolve(json!({}), 443, &[to_web]);
     assert_eq!(route.as_deref(), Some("app/web.udproute/443"), "a free port is a UDPRoute's first");
     assert!(problems[0].message.contains("belongs to UDPRoute app/web"), "{}", problems[0].message);

@@ -5,17 +5,16 @@ use packrat_operator::gateway_api::objects::UdpRoute;
 use packrat_operator::status::gateway_api as status;
 use serde_json::{Value, json};
 
-use super::super::key;
+use super::super::{cases, key};
 use super::{
-    GROUP, a_gateway, at, condition, edge_of, index, listener, of_packrat, read_gateway, resolve,
-    route, served, servers,
+    GROUP, a_gateway, at, condition, edge_of, index, listener, of_packrat, quic_gateway,
+    read_gateway, resolve, route, served, servers, to_web,
 };
 
 #[test]
 fn the_status_of_a_gateway_follows_its_edge_gateway() {
-    let mut gateway = a_gateway("edge", json!([listener("quic", 443, json!({}))]));
-    let to_web =
-        route("app", "web", 0, json!({ "name": "edge" }), json!([{ "name": "web", "port": 8443 }]));
+    let mut gateway = quic_gateway();
+    let to_web = self::to_web("web", 0);
     let written = |gateway: &Value, edge: Option<&Value>, second: i64| {
         let mut all = vec![of_packrat(), gateway.clone(), to_web.clone()];
         all.extend(edge.cloned());
@@ -47,14 +46,14 @@ fn the_status_of_a_gateway_follows_its_edge_gateway() {
     edge["status"] = json!({
         "observedGeneration": 1, "conditions": [condition_of("Accepted", "True"), condition_of("Programmed", "True")],
     });
-    let without_address = written(&gateway, Some(&edge), 2);
-    assert_eq!(
-        condition(&without_address["conditions"], "Programmed"),
-        ("False", "AddressNotAssigned")
-    );
+    let assert_programmed = |edge: &Value, second: i64, status: &str, reason: &str| {
+        let written = written(&gateway, Some(edge), second);
+        assert_eq!(condition(&written["conditions"], "Programmed"), (status, reason));
+        written
+    };
+    assert_programmed(&edge, 2, "False", "AddressNotAssigned");
     edge["status"]["addresses"] = json!(["192.0.2.1", "lb.example"]);
-    let complete = written(&gateway, Some(&edge), 3);
-    assert_eq!(condition(&complete["conditions"], "Programmed"), ("True", "Programmed"));
+    let complete = assert_programmed(&edge, 3, "True", "Programmed");
     let addresses = json!([
         { "type": "IPAddress", "value": "192.0.2.1" },
         { "type": "Hostname", "value": "lb.example" },
@@ -76,26 +75,19 @@ fn the_status_of_a_gateway_follows_its_edge_gateway() {
     );
     // A spec that has not been taken up yet, and one that the API server refuses.
     edge["metadata"]["generation"] = 2.into();
-    assert_eq!(
-        condition(&written(&gateway, Some(&edge), 4)["conditions"], "Programmed"),
-        ("False", "Pending")
-    );
+    assert_programmed(&edge, 4, "False", "Pending");
     edge["metadata"]["generation"] = 1.into();
     edge["status"]["conditions"][0]["status"] = "False".into();
-    assert_eq!(
-        condition(&written(&gateway, Some(&edge), 4)["conditions"], "Programmed"),
-        ("False", "NoResources")
-    );
+    assert_programmed(&edge, 4, "False", "NoResources");
 }
 
 /// The EdgeGateway is unrelated to the Gateway of that name.
 #[test]
 fn an_edge_gateway_of_someone_else_is_left_alone() {
-    let gateway = a_gateway("edge", json!([listener("quic", 443, json!({}))]));
+    let gateway = quic_gateway();
     let mut edge = edge_of(&gateway);
     edge["metadata"]["ownerReferences"] = json!([]);
-    let to_web =
-        route("app", "web", 0, json!({ "name": "edge" }), json!([{ "name": "web", "port": 8443 }]));
+    let to_web = self::to_web("web", 0);
     let mut all = vec![of_packrat(), edge, gateway.clone(), to_web];
     all.extend(servers());
     let index = index(&all);
@@ -109,59 +101,28 @@ fn an_edge_gateway_of_someone_else_is_left_alone() {
 
 #[test]
 fn listeners_that_cannot_be_served_are_told_apart() {
-    let kinds = |kind: &str| json!({ "kinds": [{ "kind": kind }] });
-    let tcp = json!({ "name": "tcp", "port": 443, "protocol": "TCP" });
-    let resolution = resolve(
-        json!([
-            listener("good", 443, json!({})),
-            tcp,
-            listener("metrics", 9902, json!({})),
-            listener("one", 7000, json!({})),
-            listener("two", 7000, json!({})),
-            listener("kinds", 7001, kinds("TCPRoute")),
-            listener(
-                "both",
-                7002,
-                json!({ "kinds": [{ "kind": "TCPRoute" }, { "kind": "UDPRoute" }] })
-            ),
-        ]),
-        &[],
-    );
+    let cases = cases(include_str!("unserved.yaml"));
+    let listeners: Vec<_> = cases.iter().map(|case| case["listener"].clone()).collect();
+    let resolution = resolve(json!(listeners), &[]);
     let state = &resolution.attachments.gateways[&key("app", "edge")];
-    let found: Vec<_> = state
-        .listeners
-        .iter()
-        .map(|listener| {
-            let reasons = [&listener.accepted, &listener.conflicted, &listener.resolved];
-            (
-                listener.name.as_str(),
-                reasons.map(|finding| finding.reason),
-                listener.takes_udp_routes,
-            )
-        })
-        .collect();
-    assert_eq!(
-        found,
-        [
-            ("good", ["Accepted", "NoConflicts", "ResolvedRefs"], true),
-            ("tcp", ["UnsupportedProtocol", "NoConflicts", "ResolvedRefs"], false),
-            ("metrics", ["PortUnavailable", "NoConflicts", "ResolvedRefs"], true),
-            ("one", ["HostnameConflict", "HostnameConflict", "ResolvedRefs"], true),
-            ("two", ["HostnameConflict", "HostnameConflict", "ResolvedRefs"], true),
-            ("kinds", ["Accepted", "NoConflicts", "InvalidRouteKinds"], false),
-            ("both", ["Accepted", "NoConflicts", "InvalidRouteKinds"], true),
-        ]
-    );
+    assert_eq!(state.listeners.len(), cases.len());
+    for (found, case) in state.listeners.iter().zip(&cases) {
+        let findings = [&found.accepted, &found.conflicted, &found.resolved];
+        let said = json!([findings.map(|finding| finding.reason), found.takes_udp_routes]);
+        assert_eq!(said, json!([case["reasons"], case["takes"]]), "{}", found.name);
+    }
     assert_eq!((state.accepted.status, state.accepted.reason), (Some(true), "ListenersNotValid"));
     assert_eq!(resolution.gateways[&key("app", "edge")].ports, [443, 7001, 7002].into());
+}
 
+#[test]
+fn gateways_that_cannot_be_served_are_told_apart() {
     // No listener is left, an address is asked for, and the parameters do not exist.
     let accepted = |change: &dyn Fn(&mut Value)| {
-        let mut gateway = a_gateway("edge", json!([listener("quic", 443, json!({}))]));
+        let mut gateway = quic_gateway();
         change(&mut gateway);
-        let state = index(&[of_packrat(), gateway]).resolve().attachments.gateways
-            [&key("app", "edge")]
-            .clone();
+        let attachments = index(&[of_packrat(), gateway]).resolve().attachments;
+        let state = attachments.gateways[&key("app", "edge")].clone();
         assert_eq!(state.spec.is_some(), state.accepted.status == Some(true));
         state.accepted.reason
     };
@@ -185,8 +146,7 @@ fn listeners_that_cannot_be_served_are_told_apart() {
 #[test]
 fn what_other_controllers_say_about_a_route_stays() {
     use packrat_operator::gateway_api::objects::Read as _;
-    let mut to_web =
-        route("app", "web", 0, json!({ "name": "edge" }), json!([{ "name": "web", "port": 8443 }]));
+    let mut to_web = self::to_web("web", 0);
     let other = json!({ "parentRef": { "name": "theirs" }, "controllerName": "example.org/other", "conditions": [] });
     to_web["status"] = json!({ "parents": [other.clone()] });
     let read =
