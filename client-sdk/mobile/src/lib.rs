@@ -207,7 +207,8 @@ impl DatagramShim {
         token: Option<Vec<u8>>,
         now: u64,
     ) -> Result<(), SettingError> {
-        let gateway_key = gateway_key.as_deref().map(|key| exact("gateway key", key)).transpose()?;
+        let gateway_key =
+            gateway_key.as_deref().map(|key| exact("gateway key", key)).transpose()?;
         let input = Input::Access { gateway_key, token: &token_of(token)? };
         self.shim().handle(input, Timestamp::of_caller(now));
         Ok(())

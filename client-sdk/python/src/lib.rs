@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use packrat_client::{
-    ClientConfig, GuardedShim, IdentifierScheme, Input, Shim as ClientShim, Timestamp, Token, Verdict,
+    ClientConfig, GuardedShim, IdentifierScheme, Input, Shim as ClientShim, Timestamp, Token,
+    Verdict,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
