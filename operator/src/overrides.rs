@@ -116,6 +116,7 @@ impl Overrides {
             }
         }
         // The two limits have to be consistent, whichever of them was overridden.
+        route.cache_bytes_total = route.cache_bytes_total.max(route.cache_bytes_per_session);
         let stream =
             |Multicast { upstream, group }| StreamRoute { group, ..StreamRoute::new(upstream) };
         route.stream = self.multicast.map(stream);

@@ -90,7 +90,7 @@ impl Default for GatewayConfig {
         Self {
             assist: true,
             begins_sessions: true,
-            cache_bytes_per_flow: 16 << 20,
+            cache_bytes_per_flow: 1 << 20,
             cache_bytes_total: 256 << 20,
             repair_budget: 0.25,
             early_copies: 0.5,

@@ -79,7 +79,7 @@ impl Overrides {
             if name == "cache-bytes-per-session"
                 && let Some(total) = most.get("cache-bytes-total")
             {
-                // All sessions together have no more.
+                // A session's cache above the total would raise that.
                 instead = Setting::Number(instead.number().min(total.number()));
             }
             let amount = |setting| knob.values.amount(setting);

@@ -260,7 +260,7 @@ pub const ROUTE_KNOBS: [Knob; 42] = [
     )
     .with_default("true"),
     Knob::new("cache_bytes_per_session", "from 1", "bytes that one session may keep for repair")
-        .with_default("16777216")
+        .with_default("1048576")
         .in_cluster(
             "cache.bytesPerSession",
             "cache-bytes-per-session",
@@ -270,7 +270,7 @@ pub const ROUTE_KNOBS: [Knob; 42] = [
         .limited(Limit::Field("cacheBytesPerSession")),
     Knob::new(
         "cache_bytes_total",
-        "from 1",
+        "from `cache_bytes_per_session`",
         "bytes that all sessions may keep for repair",
     )
     .with_default("268435456")

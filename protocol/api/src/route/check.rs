@@ -79,7 +79,11 @@ impl RouteConfig {
 
     fn check_numbers(&self) -> Result<(), InvalidField> {
         require(self.cache_bytes_per_session > 0, "cache_bytes_per_session", "must be at least 1")?;
-        require(self.cache_bytes_total > 0, "cache_bytes_total", "must be at least 1")?;
+        require(
+            self.cache_bytes_total >= self.cache_bytes_per_session,
+            "cache_bytes_total",
+            "must be at least `cache_bytes_per_session`",
+        )?;
         require(
             (0.0..=10.0).contains(&self.repair_budget),
             "repair_budget",
@@ -219,7 +223,7 @@ mod tests {
             (format!(r#"{{{endpoints},"idle_timeout_seconds":0}}"#), "idle_timeout_seconds"),
             (format!(r#"{{{endpoints},"maximum_sessions":1.5}}"#), "whole number"),
             (format!(r#"{{{endpoints},"maximum_sessions":"-5"}}"#), "whole number"),
-            (format!(r#"{{{endpoints},"cache_bytes_total":0}}"#), "cache_bytes_total"),
+            (format!(r#"{{{endpoints},"cache_bytes_total":1}}"#), "cache_bytes_total"),
             (format!(r#"{{{endpoints},"sessions_per_source":0}}"#), "sessions_per_source"),
             (format!(r#"{{{endpoints},"sessions_per_source":4294967296}}"#), "below 2^32"),
             (
