@@ -95,7 +95,7 @@ fn every_label_value_in_a_query_exists() {
     let selectors: Vec<&Definition> =
         definitions().iter().filter(|definition| !definition.labels.is_empty()).collect();
     // Reasons of conditions; the operator writes them.
-    let of_conditions = ["NoRoutes"];
+    let of_conditions = ["NoRoutes", "RolloutStuck", "ScaledToZero"];
     for query in all(&defined()).iter().filter(|query| !query.is_logs) {
         for label in ["reason", "result", "side", "bound"] {
             for after in query.expression.split(&format!("{label}=\"")).skip(1) {
