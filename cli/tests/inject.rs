@@ -1,18 +1,11 @@
 //! `packrat inject` as users run it.
 
-use std::io::Write as _;
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
+
+use crate::piped;
 
 fn inject(manifest: &str) -> Output {
-    let mut process = Command::new(env!("CARGO_BIN_EXE_packrat"))
-        .args(["inject", "-", "--image", "registry.example/gateway:1"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    process.stdin.take().unwrap().write_all(manifest.as_bytes()).unwrap();
-    process.wait_with_output().unwrap()
+    piped::packrat(&["inject", "-", "--image", "registry.example/gateway:1"], manifest)
 }
 
 const GAME: &str = "

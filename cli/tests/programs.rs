@@ -49,30 +49,25 @@ fn a_browser_gets_a_page_and_a_file_over_http_3_repaired() {
 #[test]
 #[ignore = "needs aiortc: make test-programs"]
 fn a_video_by_webrtc_is_shown_frame_by_frame() {
-    let options = ["--client", "webrtc", "--repeats", "300"];
-    assisted("a video by WebRTC", &options, |arm, is_on_time| {
+    video_is_repaired("a video by WebRTC", "webrtc");
+}
+
+#[test]
+#[ignore = "needs a browser and Go: make test-programs"]
+fn a_page_gets_video_through_turn_repaired() {
+    video_is_repaired("a page's video", "browser-webrtc");
+}
+
+/// Most of a video's frames are shown, in one session whose holes are filled in time.
+fn video_is_repaired(what: &'static str, client: &str) {
+    let options = ["--client", client, "--repeats", "300"];
+    assisted(what, &options, |arm, is_on_time| {
         let assistance = &arm["assistance"];
         assert_eq!(number(&assistance["sessions"]), 1, "{arm:#}");
         let holes = number(&assistance["holes"]);
         let in_time = number(&assistance["filled_in_time"]);
         if is_on_time {
             // The first frames may be lost with the handshake before them.
-            assert!(number(&arm["times"]["completed"]) >= 200, "{arm:#}");
-            assert!(holes > 5 && in_time * 2 >= holes, "{arm:#}");
-        }
-    });
-}
-
-#[test]
-#[ignore = "needs a browser and Go: make test-programs"]
-fn a_page_gets_video_through_turn_repaired() {
-    let options = ["--client", "browser-webrtc", "--repeats", "300"];
-    assisted("a page's video", &options, |arm, is_on_time| {
-        let assistance = &arm["assistance"];
-        assert_eq!(number(&assistance["sessions"]), 1, "{arm:#}");
-        let holes = number(&assistance["holes"]);
-        let in_time = number(&assistance["filled_in_time"]);
-        if is_on_time {
             assert!(number(&arm["times"]["completed"]) >= 200, "{arm:#}");
             assert!(holes > 5 && in_time * 2 >= holes, "{arm:#}");
         }

@@ -1,20 +1,13 @@
 //! `packrat render` as users run it.
 
-use std::io::Write as _;
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 
 use serde_json::Value;
 
+use crate::piped;
+
 fn render(manifest: &str) -> Output {
-    let mut process = Command::new(env!("CARGO_BIN_EXE_packrat"))
-        .args(["render", "-", "--namespace", "shop"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    process.stdin.take().unwrap().write_all(manifest.as_bytes()).unwrap();
-    process.wait_with_output().unwrap()
+    piped::packrat(&["render", "-", "--namespace", "shop"], manifest)
 }
 
 fn routes(output: &Output) -> Value {

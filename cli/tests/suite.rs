@@ -17,6 +17,7 @@ mod multicast;
 mod multicast_network;
 mod named;
 mod operate;
+mod piped;
 mod player;
 mod programs;
 mod put;

@@ -1,13 +1,13 @@
 //! `packrat inject`: adds the gateway as a sidecar to the Pods of a manifest, as the operator's
 //! webhook does.
 
-use std::io::Read as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
 use packrat_operator::inject::{Outcome, Sidecar, inject_manifest};
-use serde_json::Value;
+
+use super::manifest;
 
 /// Options of `packrat inject`.
 #[derive(Debug, Args)]
@@ -23,30 +23,13 @@ pub(crate) struct InjectOptions {
 }
 
 pub(crate) fn run(options: &InjectOptions) -> ExitCode {
-    match inject(options) {
-        Ok((manifest, is_complete)) => {
-            print!("{manifest}");
-            if is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-        }
-        Err(error) => {
-            eprintln!("packrat inject: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    manifest::print("inject", inject(options))
 }
 
 /// The new manifest, and true if it contains everything that was asked for.
 fn inject(options: &InjectOptions) -> Result<(String, bool), String> {
     let name = options.file.display();
-    let text = if options.file.as_os_str() == "-" {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).map(|_| text)
-    } else {
-        std::fs::read_to_string(&options.file)
-    }
-    .map_err(|error| format!("{name} cannot be read: {error}"))?;
-    let documents: Vec<Value> = serde_saphyr::from_multiple(&text)
-        .map_err(|error| format!("{name} is neither YAML nor JSON: {error}"))?;
+    let documents = manifest::read(&options.file)?;
     let sidecar = Sidecar {
         image: options.image.clone(),
         listen_address: options.listen_address.to_string(),

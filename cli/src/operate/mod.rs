@@ -13,6 +13,7 @@ mod error;
 mod explain;
 mod gateway;
 mod inject;
+mod manifest;
 mod memory;
 mod output;
 mod plan;

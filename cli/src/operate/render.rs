@@ -1,7 +1,6 @@
 //! `packrat render`: what the operator would make of the routes in a manifest, without a cluster.
 
 use std::collections::BTreeSet;
-use std::io::Read as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -25,6 +24,8 @@ use packrat_operator::status::service_condition;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::manifest;
+
 /// Address of the Pod that is assumed behind a Service without EndpointSlices (RFC 5737).
 const ASSUMED_ADDRESS: &str = "192.0.2.1";
 
@@ -40,31 +41,13 @@ pub(crate) struct RenderOptions {
 }
 
 pub(crate) fn run(options: &RenderOptions) -> ExitCode {
-    match render(options) {
-        Ok((text, is_well)) => {
-            print!("{text}");
-            if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-        }
-        Err(error) => {
-            eprintln!("packrat render: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    manifest::print("render", render(options))
 }
 
 /// The routes as YAML, and true if each that was asked for is there.
 fn render(options: &RenderOptions) -> Result<(String, bool), String> {
-    let name = options.file.display();
-    let text = if options.file.as_os_str() == "-" {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).map(|_| text)
-    } else {
-        std::fs::read_to_string(&options.file)
-    }
-    .map_err(|error| format!("{name} cannot be read: {error}"))?;
-    let documents: Vec<Value> = serde_saphyr::from_multiple(&text)
-        .map_err(|error| format!("{name} is neither YAML nor JSON: {error}"))?;
     let mut objects = Vec::new();
+    let documents = manifest::read(&options.file)?;
     documents.into_iter().for_each(|document| flatten(document, &mut objects));
     let mut manifest = Manifest::new(options.namespace.clone());
     for object in objects {
