@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use packrat_agent::Limits;
 use packrat_path::{ANY_PORT, STEP_PATIENCE};
 
-use crate::sockets::Running;
+use crate::running::Running;
 
 /// A server that echoes datagrams as long as `answers`, given the number of the sender's port among
 /// those before, says so. Ends with the test.

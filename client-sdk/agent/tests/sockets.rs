@@ -14,20 +14,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use packrat_agent::{
-    Agent, Choosing, ClientConfig, Condition, DontFragment, Handle, IdentifierScheme, Limits,
-    Service, Status, Target,
+    Agent, Choosing, ClientConfig, Condition, DontFragment, IdentifierScheme, Limits, Service,
+    Target,
 };
 use packrat_path::{
     ANY_PORT, Datagrams, FILE_BYTES, Gateway, LossyPath, Quic, STEP_PATIENCE, Trials, datagram,
     expected, far_segment, last_mile, most_copies,
 };
 
-/// An agent in a thread of its own; ends when it is dropped.
-pub(crate) struct Running {
-    pub(crate) handle: Handle,
-    pub(crate) address: SocketAddr,
-    thread: Option<JoinHandle<()>>,
-}
+use crate::running::Running;
 
 impl Running {
     pub(crate) fn start(to: SocketAddr, limits: Limits) -> Self {
@@ -48,34 +43,7 @@ impl Running {
             config,
             dont_fragment,
         };
-        let (agent, handle) = Agent::new(vec![service], Choosing::default(), limits).unwrap();
-        let thread = std::thread::spawn(move || agent.run().unwrap());
-        Self { handle, address, thread: Some(thread) }
-    }
-
-    pub(crate) fn status(&self) -> Status {
-        self.handle.status().unwrap()
-    }
-
-    fn wait_for(&self, what: &str, condition: impl Fn(&Status) -> bool) {
-        let begun = Instant::now();
-        while !condition(&self.status()) {
-            assert!(
-                begun.elapsed() < STEP_PATIENCE,
-                "waited in vain for {what}: {:?}",
-                self.status()
-            );
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.handle.stop();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        Self::of(address, vec![service], Choosing::default(), limits)
     }
 }
 

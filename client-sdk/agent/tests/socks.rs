@@ -3,28 +3,19 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use packrat_agent::{
-    Agent, Choosing, ClientConfig, DontFragment, Handle, Limits, SocksListener, Status, choose,
-};
+use packrat_agent::{Choosing, ClientConfig, DontFragment, Limits, SocksListener, choose};
+
+use packrat_path::{ANY_PORT, STEP_PATIENCE};
 
 use crate::own_process;
-
-const PATIENCE: Duration = Duration::from_secs(60);
-const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-
-/// An agent with a SOCKS listener alone; ends when it is dropped.
-struct Running {
-    handle: Handle,
-    address: SocketAddr,
-    thread: Option<JoinHandle<()>>,
-}
+use crate::running::{Running, next, udp, udp_at};
 
 impl Running {
-    fn start(allow: &[&str]) -> Self {
-        let socket = TcpListener::bind(ANY).unwrap();
+    /// An agent with a SOCKS listener alone.
+    fn with_socks(allow: &[&str]) -> Self {
+        let socket = TcpListener::bind(ANY_PORT).unwrap();
         let address = socket.local_addr().unwrap();
         let listener = SocksListener {
             name: "socks".to_owned(),
@@ -33,55 +24,18 @@ impl Running {
             dont_fragment: DontFragment::default(),
             allow: allow.iter().map(|rule| rule.parse().unwrap()).collect(),
         };
-        let (agent, handle) = Agent::new(
-            Vec::new(),
-            Choosing { socks: Some(listener), turn: None },
-            Limits::default(),
-        )
-        .unwrap();
-        let thread = std::thread::spawn(move || agent.run().unwrap());
-        Self { handle, address, thread: Some(thread) }
-    }
-
-    fn status(&self) -> Status {
-        self.handle.status().unwrap()
+        let choosing = Choosing { socks: Some(listener), turn: None };
+        Self::of(address, Vec::new(), choosing, Limits::default())
     }
 
     fn refused(&self) -> u64 {
         self.status().services[0].refused_datagrams
     }
-
-    fn wait_for(&self, what: &str, condition: impl Fn(&Status) -> bool) {
-        let begun = Instant::now();
-        while !condition(&self.status()) {
-            assert!(begun.elapsed() < PATIENCE, "waited in vain for {what}: {:?}", self.status());
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.handle.stop();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-fn udp() -> UdpSocket {
-    udp_at(ANY)
 }
 
 /// A socket at the address of the name `localhost` on this host.
 fn udp_by_name() -> UdpSocket {
     udp_at(choose(("localhost", 0).to_socket_addrs().unwrap()).unwrap())
-}
-
-fn udp_at(address: SocketAddr) -> UdpSocket {
-    let socket = UdpSocket::bind(address).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    socket
 }
 
 /// A program with its association.
@@ -94,7 +48,7 @@ struct Program {
 impl Program {
     fn associate(agent: &Running) -> Self {
         let mut control = TcpStream::connect(agent.address).unwrap();
-        control.set_read_timeout(Some(PATIENCE)).unwrap();
+        control.set_read_timeout(Some(STEP_PATIENCE)).unwrap();
         control.write_all(&[5, 1, 0]).unwrap();
         let mut chosen = [0; 2];
         control.read_exact(&mut chosen).unwrap();
@@ -122,21 +76,10 @@ fn by_name(name: &str, port: u16) -> Vec<u8> {
     [&[0, 0, 0, 3, name.len() as u8][..], name.as_bytes(), &port.to_be_bytes()].concat()
 }
 
-/// The next datagram that is not the agent's question for a gateway, and who has sent it.
-fn next(socket: &UdpSocket) -> (Vec<u8>, SocketAddr) {
-    let mut buffer = vec![0; 70_000];
-    loop {
-        let (length, from) = socket.recv_from(&mut buffer).unwrap();
-        if !buffer[..length].starts_with(b"\x0bPkr") {
-            return (buffer[..length].to_vec(), from);
-        }
-    }
-}
-
 /// A program reaches several destinations, and each answer names its source.
 #[test]
 fn a_program_reaches_destinations_and_answers_name_their_source() {
-    let agent = Running::start(&[]);
+    let agent = Running::with_socks(&[]);
     let program = Program::associate(&agent);
     let servers = [udp(), udp()];
     for (server, payload) in servers.iter().zip([&b"one"[..], b""]) {
@@ -162,7 +105,7 @@ fn a_program_reaches_destinations_and_answers_name_their_source() {
 
 #[test]
 fn an_association_and_its_flows_end_with_its_connection() {
-    let agent = Running::start(&[]);
+    let agent = Running::with_socks(&[]);
     let server = udp();
     let (first, second) = (Program::associate(&agent), Program::associate(&agent));
     let header = by_address(server.local_addr().unwrap());
@@ -177,7 +120,7 @@ fn an_association_and_its_flows_end_with_its_connection() {
     socket.connect(relay).unwrap();
     let begun = Instant::now();
     while socket.send(b"x").err().map(|error| error.kind()) != Some(ErrorKind::ConnectionRefused) {
-        assert!(begun.elapsed() < PATIENCE, "the relay is still there");
+        assert!(begun.elapsed() < STEP_PATIENCE, "the relay is still there");
         std::thread::sleep(Duration::from_millis(5));
     }
     second.send(&header, b"again");
@@ -190,7 +133,7 @@ fn only_the_program_itself_reaches_only_allowed_destinations() {
     let port = |socket: &UdpSocket| socket.local_addr().unwrap().port();
     let rule = format!("127.0.0.0/8:{}", port(&allowed));
     let by_address_of_name = named.local_addr().unwrap().to_string();
-    let agent = Running::start(&[&rule, &by_address_of_name, "*.example:443"]);
+    let agent = Running::with_socks(&[&rule, &by_address_of_name, "*.example:443"]);
     let program = Program::associate(&agent);
     let good = by_address(allowed.local_addr().unwrap());
     let mut fragment = good.clone();
@@ -219,7 +162,7 @@ fn only_the_program_itself_reaches_only_allowed_destinations() {
 
 #[test]
 fn a_program_that_keeps_talking_loses_only_its_own_association() {
-    let agent = Running::start(&[]);
+    let agent = Running::with_socks(&[]);
     let server = udp();
     let (mut noisy, quiet) = (Program::associate(&agent), Program::associate(&agent));
     // The agent may close it in between.
@@ -239,7 +182,7 @@ fn a_connection_without_a_free_descriptor_is_accepted_later() {
 #[test]
 #[ignore = "runs in a process of its own, which another test makes"]
 fn with_few_descriptors() {
-    let agent = Running::start(&[]);
+    let agent = Running::with_socks(&[]);
     let first = Program::associate(&agent);
     let mut used: Vec<_> =
         std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).take(256).collect();
@@ -250,7 +193,7 @@ fn with_few_descriptors() {
     // The agent has time to try. Without it the test shows less, but fails no more.
     std::thread::sleep(Duration::from_millis(300));
     drop(used);
-    control.set_read_timeout(Some(PATIENCE)).unwrap();
+    control.set_read_timeout(Some(STEP_PATIENCE)).unwrap();
     let mut chosen = [0; 2];
     control.read_exact(&mut chosen).unwrap();
     assert_eq!(chosen, [5, 0]);
@@ -259,7 +202,7 @@ fn with_few_descriptors() {
 
 #[test]
 fn what_is_no_request_for_datagrams_is_refused_and_closed() {
-    let agent = Running::start(&[]);
+    let agent = Running::with_socks(&[]);
     for (said, expected) in [
         (&b"GET / HTTP/1.1\r\n\r\n"[..], &b""[..]),
         (b"\x05\x01\x02", b"\x05\xff"),
@@ -269,7 +212,7 @@ fn what_is_no_request_for_datagrams_is_refused_and_closed() {
         ),
     ] {
         let mut control = TcpStream::connect(agent.address).unwrap();
-        control.set_read_timeout(Some(PATIENCE)).unwrap();
+        control.set_read_timeout(Some(STEP_PATIENCE)).unwrap();
         control.write_all(said).unwrap();
         let mut answer = Vec::new();
         // Bytes that were not read make the system reset the connection.
@@ -285,7 +228,7 @@ fn a_program_gets_each_datagram_by_itself() {
     use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
     use std::io::IoSliceMut;
     const COUNT: usize = 10;
-    let agent = Running::start(&[]);
+    let agent = Running::with_socks(&[]);
     let (program, server) = (Program::associate(&agent), udp());
     let address = server.local_addr().unwrap();
     program.send(&by_address(address), b"all together");
@@ -307,7 +250,7 @@ fn a_program_gets_each_datagram_by_itself() {
             assert_eq!(meta[0].len, 10 + 100, "several at once");
             arrived += 1;
         } else {
-            assert!(begun.elapsed() < PATIENCE, "{arrived} have come");
+            assert!(begun.elapsed() < STEP_PATIENCE, "{arrived} have come");
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -332,7 +275,7 @@ fn a_change_of_network_is_seen_whatever_else_is_sent() {
         if !made {
             return false;
         }
-        let agent = Running::start(&[]);
+        let agent = Running::with_socks(&[]);
         let program = Program::associate(&agent);
         program.send(&by_address("10.78.0.9:443".parse().unwrap()), b"far");
         agent.wait_for("a flow", |status| status.flows.len() == 1);

@@ -3,6 +3,7 @@
 
 mod descriptors;
 mod own_process;
+mod running;
 mod silence;
 mod sockets;
 mod socks;

@@ -9,26 +9,19 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use packrat_agent::{
-    Access, Agent, Choosing, DontFragment, Handle, Limits, Service, Status, Target,
-    TurnCredentials, TurnListener,
+    Access, Choosing, DontFragment, Limits, Service, Target, TurnCredentials, TurnListener,
 };
 use packrat_path::{ANY_PORT, Datagrams, LossyPath, STEP_PATIENCE, Trials, datagram, most_copies};
 
+use crate::running::{Running, next, udp};
 use client::{Client, Heard, in_channel, received, send};
 
-/// An agent with a TURN server alone; ends when it is dropped.
-struct Running {
-    handle: Handle,
-    address: SocketAddr,
-    thread: Option<JoinHandle<()>>,
-}
-
 impl Running {
-    fn start(allow: &str) -> Self {
+    /// An agent with a TURN server alone.
+    fn with_turn(allow: &str) -> Self {
         let socket = UdpSocket::bind(ANY_PORT).unwrap();
         let address = socket.local_addr().unwrap();
         let users = [("alice".to_owned(), "wonderland".to_owned())].into();
@@ -41,34 +34,7 @@ impl Running {
             allow: vec![allow.parse().unwrap()],
         };
         let choosing = Choosing { socks: None, turn: Some(listener) };
-        let (agent, handle) = Agent::new(Vec::new(), choosing, Limits::default()).unwrap();
-        let thread = std::thread::spawn(move || agent.run().unwrap());
-        Self { handle, address, thread: Some(thread) }
-    }
-
-    fn status(&self) -> Status {
-        self.handle.status().unwrap()
-    }
-
-    fn wait_for(&self, what: &str, condition: impl Fn(&Status) -> bool) {
-        let begun = Instant::now();
-        while !condition(&self.status()) {
-            assert!(
-                begun.elapsed() < STEP_PATIENCE,
-                "waited in vain for {what}: {:?}",
-                self.status()
-            );
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.handle.stop();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        Self::of(address, Vec::new(), choosing, Limits::default())
     }
 }
 
@@ -135,23 +101,6 @@ impl Page {
     }
 }
 
-fn udp() -> UdpSocket {
-    let socket = UdpSocket::bind(ANY_PORT).unwrap();
-    socket.set_read_timeout(Some(STEP_PATIENCE)).unwrap();
-    socket
-}
-
-/// The next datagram that is not the agent's question for a gateway, and who has sent it.
-fn next(socket: &UdpSocket) -> (Vec<u8>, SocketAddr) {
-    let mut buffer = [0; 2048];
-    loop {
-        let (length, from) = socket.recv_from(&mut buffer).unwrap();
-        if !buffer[..length].starts_with(b"\x0bPkr") {
-            return (buffer[..length].to_vec(), from);
-        }
-    }
-}
-
 /// A stream of a gateway's server: each datagram once, in its order, most losses repaired.
 #[test]
 fn a_stream_to_a_turn_client_is_repaired_and_in_order() {
@@ -162,7 +111,7 @@ fn a_stream_to_a_turn_client_is_repaired_and_in_order() {
         let path = LossyPath::start(server.address(), 0.04);
         let capture = concat!(env!("CARGO_TARGET_TMPDIR"), "/towards_the_turn_server");
         path.near.capture(File::create(capture).unwrap());
-        let agent = Running::start("127.0.0.0/8:*");
+        let agent = Running::with_turn("127.0.0.0/8:*");
         let mut page = Page::start(&agent);
         assert_eq!(page.bind(0x4000, path.address()), None);
         let numbers: HashMap<_, _> = (0..COUNT).map(|number| (datagram(number), number)).collect();
@@ -210,7 +159,7 @@ fn a_stream_to_a_turn_client_is_repaired_and_in_order() {
 fn turn_passes_through_an_agent_to_a_turn_server_behind_a_gateway() {
     const COUNT: u32 = 400;
     let media = Datagrams::start();
-    let cluster = Running::start("127.0.0.0/8:*");
+    let cluster = Running::with_turn("127.0.0.0/8:*");
     let path = LossyPath::start(cluster.address, 0.04);
     let socket = UdpSocket::bind(ANY_PORT).unwrap();
     let address = socket.local_addr().unwrap();
@@ -221,10 +170,7 @@ fn turn_passes_through_an_agent_to_a_turn_server_behind_a_gateway() {
         config: TurnListener::config(Access::default()),
         dont_fragment: DontFragment::default(),
     };
-    let (agent, handle) =
-        Agent::new(vec![service], Choosing::default(), Limits::default()).unwrap();
-    let thread = std::thread::spawn(move || agent.run().unwrap());
-    let agent = Running { handle, address, thread: Some(thread) };
+    let agent = Running::of(address, vec![service], Choosing::default(), Limits::default());
     let mut page = Page::waiting(&agent, Duration::from_secs(1));
     let channel = page.client.bind(0x4000, media.address());
     assert_eq!(page.ask(&channel).code, None);
@@ -250,7 +196,7 @@ fn turn_passes_through_an_agent_to_a_turn_server_behind_a_gateway() {
 /// All peers of an allocation see its relayed address, and only permitted ones are heard.
 #[test]
 fn peers_share_the_relayed_address_and_need_a_permission() {
-    let agent = Running::start("127.0.0.0/8:*");
+    let agent = Running::with_turn("127.0.0.0/8:*");
     let mut page = Page::start(&agent);
     let (first, second) = (udp(), udp());
     let stranger = UdpSocket::bind("127.0.0.2:0").unwrap();
@@ -282,7 +228,7 @@ fn peers_share_the_relayed_address_and_need_a_permission() {
 
 #[test]
 fn an_allocation_ends_with_its_flows_and_its_socket() {
-    let agent = Running::start("127.0.0.0/8:*");
+    let agent = Running::with_turn("127.0.0.0/8:*");
     let (mut first, mut second) = (Page::start(&agent), Page::start(&agent));
     let peer = udp();
     let address = peer.local_addr().unwrap();
@@ -312,7 +258,7 @@ fn an_allocation_ends_with_its_flows_and_its_socket() {
 fn peers_are_those_that_the_user_allows() {
     let allowed = udp();
     let address = allowed.local_addr().unwrap();
-    let agent = Running::start(&address.to_string());
+    let agent = Running::with_turn(&address.to_string());
     let mut page = Page::start(&agent);
     let other = udp().local_addr().unwrap();
     for (peer, code) in [
@@ -330,7 +276,7 @@ fn peers_are_those_that_the_user_allows() {
     assert_eq!(agent.status().services[0].refused_datagrams, 1);
 
     // A rule may lead to the agent itself.
-    let agent = Running::start("127.0.0.1:*");
+    let agent = Running::with_turn("127.0.0.1:*");
     let mut page = Page::start(&agent);
     assert_eq!(page.bind(0x4000, agent.address), None);
     page.socket.send(&in_channel(0x4000, b"round and round")).unwrap();
