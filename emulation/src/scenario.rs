@@ -214,11 +214,7 @@ fn read(path: &Path, known: impl Iterator<Item = &'static str>) -> Result<String
 impl Scenario {
     /// The names of the scenarios that come with the laboratory.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        built_in::PAPER_SCENARIOS
-            .iter()
-            .chain(&built_in::FIELD_PATHS)
-            .chain(&built_in::PROFILE_SCENARIOS)
-            .map(|(name, _)| *name)
+        built_in::all().map(|(name, _)| name)
     }
 
     /// The names of the paths of the field matrix: the last mile is the bottleneck, and has no loss
@@ -237,11 +233,7 @@ impl Scenario {
     /// # Errors
     /// See [`ScenarioError`].
     pub fn load(name: &str) -> Result<Self, ScenarioError> {
-        let mut built_in = built_in::PAPER_SCENARIOS
-            .iter()
-            .chain(&built_in::FIELD_PATHS)
-            .chain(&built_in::PROFILE_SCENARIOS);
-        if let Some((name, text)) = built_in.find(|(known, _)| *known == name) {
+        if let Some((name, text)) = built_in::all().find(|(known, _)| *known == name) {
             return Self::parse(name, text);
         }
         if let Some(scenario) = Family::path(name)? {

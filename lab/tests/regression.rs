@@ -25,12 +25,17 @@ fn run(
     }
     let trials: Vec<Trial> =
         (1..=seeds).map(|seed| Trial::new(scenario.clone(), arm, sender, seed)).collect();
-    let mut results = Vec::new();
-    batch::run(&trials, 2, |result| result.map(|result| results.push(result))).unwrap();
+    let results = measure(&trials);
     for result in &results {
         assert!(result.download.complete, "{result:?}");
         assert_eq!(result.assistance.resets, 0, "{result:?}");
     }
+    results
+}
+
+fn measure(trials: &[Trial]) -> Vec<TrialResult> {
+    let mut results = Vec::new();
+    batch::run(trials, 2, |result| result.map(|result| results.push(result))).unwrap();
     results
 }
 
@@ -436,10 +441,7 @@ fn repairs_of_a_fast_long_last_mile_fill_their_places() {
             trial.gateway.cache_bytes_per_flow = 16 << 20;
             trial
         });
-        let trials: Vec<Trial> = trials.collect();
-        let mut results = Vec::new();
-        batch::run(&trials, 2, |result| result.map(|result| results.push(result))).unwrap();
-        goodput(&results)
+        goodput(&measure(&trials.collect::<Vec<_>>()))
     };
     let ratio = goodput(Arm::Packrat) / goodput(Arm::Ideal);
     assert!(ratio > 0.8, "{ratio} of lossless");

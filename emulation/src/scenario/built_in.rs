@@ -1,6 +1,6 @@
 //! The scenarios that come with the laboratory, by name.
 
-type BuiltIn = (&'static str, &'static str);
+pub(super) type BuiltIn = (&'static str, &'static str);
 
 /// Networks of Packrat26, variants of them, and networks of other papers.
 pub(super) const PAPER_SCENARIOS: [BuiltIn; 15] = [
@@ -71,3 +71,8 @@ pub(super) const TRAFFIC_SCENARIOS: [BuiltIn; 12] = [
     ("put", include_str!("../../scenarios/traffic/put.toml")),
     ("household", include_str!("../../scenarios/traffic/household.toml")),
 ];
+
+/// The scenarios of a single download, each with its text.
+pub(super) fn all() -> impl Iterator<Item = BuiltIn> {
+    PAPER_SCENARIOS.into_iter().chain(FIELD_PATHS).chain(PROFILE_SCENARIOS)
+}

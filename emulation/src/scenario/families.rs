@@ -73,9 +73,7 @@ fn derived(name: &str, changes: Value) -> Result<Scenario, String> {
     let Some(Value::String(base)) = changes.remove("base") else {
         return Err("base is missing".to_owned());
     };
-    let text = built_in::PAPER_SCENARIOS.iter().chain(&built_in::FIELD_PATHS);
-    let (_, text) = text
-        .into_iter()
+    let (_, text) = built_in::all()
         .find(|(known, _)| *known == base)
         .ok_or_else(|| format!("there is no base {base:?}"))?;
     let mut settings: Table = toml::from_str(text).map_err(|error| error.to_string())?;

@@ -143,7 +143,7 @@ impl Field {
         // Resumed rows take the place that they would have had.
         rows.sort_by_cached_key(|row| order.iter().position(|task| row.is_of(task)));
         let cells = compare(&rows);
-        let summary = Summary::of_families(&rows);
+        let summary = Summary::of_families(&cells, &rows);
         let sharing = self.shares(first_seed)?;
         folder.write(&rows, &cells, &summary, &sharing)?;
         for family in &summary {

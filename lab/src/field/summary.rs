@@ -17,6 +17,7 @@ const HURT_RATIO: f64 = 0.9;
 /// The arms of one cell: medians over the seeds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Comparison {
+    family: String,
     pub(super) path: String,
     pub(super) sender: Sender,
     pub(super) loss: f64,
@@ -73,6 +74,7 @@ pub(super) fn compare(rows: &[Row]) -> Vec<Comparison> {
             )
         };
         cells.push(Comparison {
+            family: row.family.clone(),
             path: row.path.clone(),
             sender: row.sender,
             loss: row.loss,
@@ -106,22 +108,16 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    /// Each family that has rows, in their order.
-    pub(super) fn of_families(rows: &[Row]) -> Vec<Self> {
-        let mut families: Vec<&str> = rows.iter().map(|row| row.family.as_str()).collect();
-        families.dedup();
-        families
-            .into_iter()
-            .map(|family| {
-                let rows: Vec<Row> =
-                    rows.iter().filter(|row| row.family == family).cloned().collect();
-                Self::new(family, &rows)
-            })
+    /// Each family of these rows and their cells, in their order.
+    pub(super) fn of_families(cells: &[Comparison], rows: &[Row]) -> Vec<Self> {
+        cells
+            .chunk_by(|one, other| one.family == other.family)
+            .map(|of| Self::new(of, rows))
             .collect()
     }
 
-    fn new(family: &str, rows: &[Row]) -> Self {
-        let cells = compare(rows);
+    /// The cells of a family, which are some.
+    fn new(cells: &[Comparison], rows: &[Row]) -> Self {
         let worst = cells
             .iter()
             .map(|cell| (cell.name(), cell.to_unassisted()))
@@ -130,7 +126,7 @@ impl Summary {
             cells.iter().filter(|cell| cell.unassisted_to_lossless() < HURT_RATIO).collect();
         let split = |cell: &&Comparison| ratio(cell.split_mbps, cell.lossless_mbps);
         Self {
-            family: family.to_owned(),
+            family: cells[0].family.clone(),
             cells: cells.len(),
             harmed: cells.iter().filter(|cell| cell.to_unassisted() < HARMED_RATIO).count(),
             worst,
@@ -160,7 +156,8 @@ fn assisted_to_lossless(cells: &[&Comparison], rows: &[Row]) -> Option<Interval>
             })
             .map_or(0.0, |row| row.goodput_mbps.max(1e-3))
     };
-    let seeds: BTreeSet<u64> = rows.iter().map(|row| row.seed).collect();
+    let is_here = |row: &&Row| cells.first().is_some_and(|cell| cell.family == row.family);
+    let seeds: BTreeSet<u64> = rows.iter().filter(is_here).map(|row| row.seed).collect();
     let pairs: Vec<(Vec<f64>, Vec<f64>)> = seeds
         .into_iter()
         .map(|seed| {
@@ -232,7 +229,9 @@ mod tests {
                 rows.push(row(loss, Arm::Split, seed, 5.0));
             }
         }
-        let [summary] = &Summary::of_families(&rows)[..] else { panic!("one family") };
+        let [summary] = &Summary::of_families(&compare(&rows), &rows)[..] else {
+            panic!("one family")
+        };
         assert_eq!((summary.cells, summary.harmed, summary.hurt), (3, 1, 2));
         let (worst, ratio) = summary.worst.clone().unwrap();
         assert_eq!(worst, "geo, s2n-bbr, 0 %");
@@ -242,5 +241,27 @@ mod tests {
             line,
             "field: 3 cells; 1 below 0.98 of unassisted; worst 0.60 (geo, s2n-bbr, 0 %); assisted ÷ lossless in the 2 where unassisted < 0.9: 0.400 (0.387 to 0.412; unassisted 0.283, best split 0.500)"
         );
+    }
+
+    #[test]
+    fn each_family_has_its_own_number_of_seeds() {
+        let family = |name: &str, seeds: u64| {
+            let arms = [(Arm::Ideal, 10.0), (Arm::EndToEnd, 2.0), (Arm::Packrat, 5.0)];
+            let rows =
+                (1..=seeds).flat_map(|seed| arms.map(|(arm, mbps)| row(0.02, arm, seed, mbps)));
+            let (family, path) = (name.to_owned(), name.to_owned());
+            rows.map(|row| Row { family: family.clone(), path: path.clone(), ..row })
+                .collect::<Vec<_>>()
+        };
+        let rows = [family("jitter", 3), family("profiles", 6)].concat();
+        let summaries = Summary::of_families(&compare(&rows), &rows);
+        let assisted = summaries.iter().map(|of| (&*of.family, of.assisted.unwrap()));
+        let assisted: Vec<_> = assisted
+            .map(|(family, Interval { low, value, high })| {
+                (family, [low, value, high].map(|it| format!("{it:.6}")))
+            })
+            .collect();
+        let half = ["0.500000"; 3].map(str::to_owned);
+        assert_eq!(assisted, [("jitter", half.clone()), ("profiles", half)]);
     }
 }
