@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ends::{Turn, datagram, hear, next};
+use ends::{Turn, datagram, hear, next, number_of};
 use packrat_client::{
     AssistState, ClientConfig, IdentifierScheme, Released, Shim, Timestamp, Verdict,
 };
@@ -72,9 +72,7 @@ type Step = (u64, Arrival, String);
 
 /// The number of the transport's datagram at the end of these bytes.
 fn number_in(bytes: &[u8]) -> Option<u64> {
-    let base = &bytes[bytes.len().checked_sub(DATAGRAM_BYTES)?..];
-    let number = u64::from_be_bytes(base[1..9].try_into().unwrap());
-    (*base == datagram(number, DATAGRAM_BYTES)).then_some(number)
+    number_of(&bytes[bytes.len().checked_sub(DATAGRAM_BYTES)?..], DATAGRAM_BYTES)
 }
 
 fn to_text(bytes: &[u8]) -> String {

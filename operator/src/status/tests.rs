@@ -294,6 +294,17 @@ fn a_pod_tells_what_it_waits_for() {
     assert_eq!(told(json!({})), None);
 }
 
+/// The Service `web` of the EdgeGateway `edge`.
+fn web() -> (ObjectKey, ServiceView) {
+    let view = ServiceView {
+        wanted: true,
+        gateway: Some(ObjectKey::new("shop", "edge")),
+        listeners: vec![443],
+        ..ServiceView::default()
+    };
+    (ObjectKey::new("shop", "web"), view)
+}
+
 /// A Service is assisted only while a gateway is there for it.
 #[test]
 fn a_service_without_a_ready_gateway_is_not_assisted() {
@@ -302,13 +313,7 @@ fn a_service_without_a_ready_gateway_is_not_assisted() {
     let of = |observed: &Observed| {
         gateway_status(&model, &routed(), observed, &[], Timestamp::UNIX_EPOCH)
     };
-    let key = ObjectKey::new("shop", "web");
-    let view = ServiceView {
-        wanted: true,
-        gateway: Some(ObjectKey::new("shop", "edge")),
-        listeners: vec![443],
-        ..ServiceView::default()
-    };
+    let (key, view) = web();
     let (is_well, reason, message) = service_condition(&key, &view, Some(&of(&observed))).unwrap();
     assert_eq!((is_well, reason), (false, "NoReadyGateway"));
     assert_eq!(
@@ -358,13 +363,7 @@ fn stopped_assistance_is_in_listener_and_service_conditions() {
     };
     let status = of(&model, &routed());
     assert_eq!((status.listeners[0].stopped_gateways, status.sessions), (2, Some(3)));
-    let key = ObjectKey::new("shop", "web");
-    let view = ServiceView {
-        wanted: true,
-        gateway: Some(ObjectKey::new("shop", "edge")),
-        listeners: vec![443],
-        ..ServiceView::default()
-    };
+    let (key, view) = web();
     let (is_well, reason, message) = service_condition(&key, &view, Some(&status)).unwrap();
     assert_eq!((is_well, reason), (false, "AssistanceStopped"));
     assert!(message.contains("stopped by itself on 2 of 2 gateways"), "{message}");
